@@ -38,6 +38,10 @@ class AttentionMetadata:
     arrivals: Tensor | None = None
 
 
+# What the rows of a draw ask for at most. "greedy": all have temperature 0; "unfiltered": none has
+# top_k, top_p or min_p.
+Draws = Literal["greedy", "unfiltered", "any"]
+
 # A low-rank adapter of one weight, in a backend's own layout; made by make_adapter.
 PreparedAdapter = Any
 
@@ -102,8 +106,8 @@ class Ops(Protocol):
         tied to the embedding.
         """
 
-    def embedding(self, ids: Tensor, weight: Prepared) -> Tensor:
-        """Rows ids [T] int32 of a weight [rows, D] -> [T, D] float32."""
+    def embedding(self, ids: Tensor, weight: Prepared, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Rows ids [T] int32 of a weight [rows, D] -> [T, D] dtype, cast once."""
 
     def prepare_gate_up(self, weight: Weight, quantization: Quantization | None = None) -> Prepared:
         """weight [2 * I, D] dtype, gate's rows first."""
@@ -298,6 +302,8 @@ class Ops(Protocol):
         seed: Tensor,
         choice: Tensor,
         position: Tensor,
+        *,
+        draws: Draws = "any",
     ) -> Tensor:
         """From logits [R, V] float32 (left as they are): tokens, and whether rows had any, [2, R]
         int32.
@@ -311,7 +317,8 @@ class Ops(Protocol):
         choice, 0, 0)). Masses are exp((logit - largest) / temperature), float32; blocks of 64 are
         summed in float32, across blocks in float64. seed [R] int64 bit pattern. A row whose largest
         logit is not finite (it holds NaN or inf, or nothing but -inf) gets token 0, and 0 below it;
-        others 1.
+        others 1. draws: what the caller knows of its rows, so that a backend may leave out work;
+        it changes no row's token.
         """
 
     def token_logprobs(self, logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

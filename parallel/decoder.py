@@ -100,7 +100,8 @@ class Decoder:
         metadata: AttentionMetadata,
         adapters: RowAdapters | None = None,
     ) -> Tensor:
-        """The residual stream [T, D] dtype after this stage's layers.
+        """The residual stream [T, D] dtype after this stage's layers; of the last stage, behind the
+        final norm: the model's hidden states.
 
         input_ids [T] int32 on the first stage, unless they are embedded already; else residual [T,
         D] dtype of the stage before, or the embeddings, which is written to. positions [T] int32;
@@ -114,13 +115,11 @@ class Decoder:
         for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
             update = layer(update, residual, positions, self.cos_sin, kv_cache, metadata, adapters)
         assert update is not None, "a stage has at least one layer"
+        if self.stage.is_last:
+            return self.norm.add(update, residual)
         self.ops.add(update, residual)
         return residual
 
-    def logits(self, residual: Tensor) -> Tensor:
-        """residual [R, D] dtype of the last stage -> [R, V] float32, on each of its ranks."""
-        return self.head(self.norm(residual))
-
-    def hidden_states(self, residual: Tensor) -> Tensor:
-        """residual [R, D] dtype of the last stage -> the same, behind the final norm."""
-        return self.norm(residual)
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [R, D] dtype of the last stage -> [R, V] float32, on each of its ranks."""
+        return self.head(hidden)

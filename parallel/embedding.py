@@ -38,7 +38,7 @@ class VocabParallelEmbedding(VocabShard):
     def __call__(self, input_ids: Tensor) -> Tensor:
         """input_ids [T] int32 -> [T, D] dtype. Exact: all ranks but one add zeros."""
         if self.group.size == 1:
-            return self.ops.embedding(input_ids, self.weight).to(self.dtype)
+            return self.ops.embedding(input_ids, self.weight, self.dtype)
         is_mine = (input_ids >= self.part.start) & (input_ids < self.part.stop)
         rows = self.ops.embedding((input_ids - self.part.start) * is_mine, self.weight)
         return self.group.all_reduce(rows.masked_fill_(~is_mine[:, None], 0.0)).to(self.dtype)

@@ -81,13 +81,13 @@ class ModelRunner:
         """
         launched_ns = time.perf_counter_ns()
         self.moves.move(request)
-        residual = self._layers.run(request, self._inputs) if len(request.input_ids) else None
-        sampled = self._sampler.sample(request, residual, late_masks) if self._stage.is_last else None
+        hidden = self._layers.run(request, self._inputs) if len(request.input_ids) else None
+        sampled = self._sampler.sample(request, hidden, late_masks) if self._stage.is_last else None
         if sampled is not None and self._stage.is_first:
             self._inputs.keep(request.step, sampled.token_ids)
         pooled = None
-        if self._speaks and residual is not None and len(request.pooled_ranges):
-            pooled = pool(self._model.hidden_states, residual, request.pooled_ranges)
+        if self._speaks and hidden is not None and len(request.pooled_ranges):
+            pooled = pool(hidden, request.pooled_ranges)
         guessed = None
         if self._proposer is not None and sampled is not None and len(request.drafting):
             guessed = self._proposer.propose(request, sampled.token_ids)

@@ -38,7 +38,7 @@ from engine.core.parts import Parts
 from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
-from ops.interface import Ops
+from ops.interface import Draws, Ops
 from tests.benchmarks.folders import SHAPE, cache, cached_folder
 from tests.engine.support.arrivals import add_request
 
@@ -63,8 +63,8 @@ class Dictated:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ops, name)
 
-    def sample(self, *inputs: Tensor) -> Tensor:
-        drawn = self._ops.sample(*inputs)
+    def sample(self, *inputs: Tensor, draws: Draws) -> Tensor:
+        drawn = self._ops.sample(*inputs, draws=draws)
         if self.script is None:
             return drawn
         position = inputs[-1].long()

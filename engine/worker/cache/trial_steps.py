@@ -5,6 +5,7 @@ import numpy as np
 from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import BLOCK_SIZE
+from ops.interface import Draws
 
 
 def prefill_request(num_tokens: int, max_num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
@@ -15,11 +16,11 @@ def prefill_request(num_tokens: int, max_num_seqs: int, max_model_len: int) -> E
     return _profiling_request(lengths, lengths, min(num_tokens, max_num_seqs))
 
 
-def decode_request(max_num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
+def decode_request(max_num_seqs: int, max_model_len: int, draws: Draws = "any") -> ExecuteModelRequest:
     """A step of a token for each of `max_num_seqs` sequences that are as long as they may be; all
     in block 1.
     """
-    return _profiling_request([1] * max_num_seqs, [max_model_len] * max_num_seqs, max_num_seqs)
+    return _profiling_request([1] * max_num_seqs, [max_model_len] * max_num_seqs, max_num_seqs, draws)
 
 
 def mixed_request(num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
@@ -29,7 +30,9 @@ def mixed_request(num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
     return _profiling_request([1] * (num_seqs - 1) + [2], [max_model_len] * num_seqs, num_seqs)
 
 
-def _profiling_request(query_lens: list[int], lengths: list[int], num_sampled: int) -> ExecuteModelRequest:
+def _profiling_request(
+    query_lens: list[int], lengths: list[int], num_sampled: int, draws: Draws = "any"
+) -> ExecuteModelRequest:
     context_lens = np.array(lengths, np.int32)
     query_starts = np.concatenate(([0], np.cumsum(query_lens))).astype(np.int32)
     positions = np.concatenate(
@@ -49,7 +52,7 @@ def _profiling_request(query_lens: list[int], lengths: list[int], num_sampled: i
         block_starts=block_starts,
         block_ids=np.ones(block_starts[-1], np.int32),
         sampled_rows=np.arange(num_sampled, dtype=np.int32),
-        sampling=_hard_columns(num_sampled),
+        sampling=_columns(num_sampled, draws),
         carried_step=0,
         carried_rows=no_pairs,
         blocks_to_swap_out=no_pairs,
@@ -66,9 +69,11 @@ def _drafted(starts: np.ndarray, query_lens: list[int]) -> np.ndarray:
     return np.stack([np.arange(len(starts), dtype=np.int32), starts, np.array(query_lens, np.int32)] + 3 * [nothing], 1)
 
 
-def _hard_columns(num_rows: int) -> SamplingColumns:
-    """Every row drawn by top-p, with logprobs."""
+def _columns(num_rows: int, draws: Draws) -> SamplingColumns:
+    """Every row with logprobs; by top-p if `draws` is "any"."""
     ones = np.ones(num_rows, np.float32)
+    temperature = 0 * ones if draws == "greedy" else ones
+    top_p = 0.9 * ones if draws == "any" else ones
     return SamplingColumns.of_plain_rows(
-        num_rows, temperature=ones, top_p=0.9 * ones, logprob_counts=ones.astype(np.int32)
+        num_rows, temperature=temperature, top_p=top_p, logprob_counts=ones.astype(np.int32)
     )

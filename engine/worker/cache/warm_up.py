@@ -2,10 +2,13 @@
 step would seem to hang.
 """
 
+from typing import get_args
+
 import torch
 
 from engine.worker.cache.trial_steps import decode_request, mixed_request, prefill_request
 from engine.worker.model_runner import ModelRunner
+from ops.interface import Draws
 
 # Rows of a step for which products have a tile of their own; more than these have the largest one.
 ROWS = (1, 32, 64, 65)
@@ -22,6 +25,8 @@ def warm_up(runner: ModelRunner, *, max_num_seqs: int, max_num_batched_tokens: i
     with torch.inference_mode():
         for num_rows in sorted(decodes):
             runner.launch(decode_request(num_rows, longest)).result()
+        for draws in get_args(Draws):
+            runner.launch(decode_request(1, longest, draws)).result()
         for num_rows in sorted(prefills):
             runner.launch(prefill_request(num_rows, max_num_seqs, longest)).result()
         for num_seqs in _numbers_of_sequences(min(max_num_seqs, max_num_batched_tokens - 1)):

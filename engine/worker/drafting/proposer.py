@@ -67,7 +67,7 @@ class Proposer:
         self._num_passes += 1
         # Not in the history of tokens, which the sampler writes: it is the model's, too.
         known = with_known_ids(request, self._model.config.vocab_size)
-        residual = self._layers.run(known, self._inputs)
-        sampled = self._sampler.sample(request, residual, none_follow)
+        hidden = self._layers.run(known, self._inputs)
+        sampled = self._sampler.sample(request, hidden, none_follow)
         self._inputs.keep(request.step, sampled.token_ids)
         return sampled.token_ids

@@ -94,8 +94,8 @@ class DecodeGraphs:
         self._graphs.capture_all(keys, self._compute_of, "decode steps")
 
     def run(self, request: ExecuteModelRequest, fill_ids: Callable[[Tensor], None], received: Tensor | None) -> Tensor:
-        """The residual stream [T, D] after this stage, which is the next step's to overwrite: for
-        later work of this stream.
+        """What comes out of this stage [T, D], which is the next step's to overwrite: for later
+        work of this stream.
 
         fill_ids writes the tokens that the driver does not know yet over input_ids. received: from
         the stage before.

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable
 from torch import Tensor
 
 from engine.worker.device.device import Capture, Replay
+from ops.interface import Draws
 
 logger = logging.getLogger("squadron.worker")
 
 SHORTEST_CONTEXT = 512
 SECONDS_BETWEEN_REPORTS = 2.0
+KINDS: tuple[Draws, ...] = ("any", "unfiltered", "greedy")  # of sampling graphs; the first needs most memory
 BYTES_PER_GRAPH = 2 << 20  # what the driver keeps of each, beside its memory pool: an estimate, not measured
 
 

@@ -71,8 +71,8 @@ class Layers:
         self.graphs = self.adapted_graphs = None
 
     def run(self, request: ExecuteModelRequest, inputs: Inputs) -> Tensor:
-        """The residual stream [T, D] after this stage, which the next one has been sent. Raises
-        InvalidAdapter.
+        """As `Decoder.forward`: the residual stream [T, D] after this stage, which the next one has
+        been sent, or the last one's hidden states. Raises InvalidAdapter.
         """
         stage, dtype = self._model.stage, self._model.dtype
         adapters = self._adapters.of(request)

@@ -2,7 +2,8 @@
 become one.
 
 As with decode steps, rows are padded to one of a few numbers, and what a graph reads lies in
-buffers that each step fills.
+buffers that each step fills. Where no row is filtered, or all are greedy, a graph of its own leaves
+out what nobody asks for.
 """
 
 from collections.abc import Callable
@@ -14,8 +15,8 @@ from torch import Tensor
 from engine.sampling_columns import SamplingColumns
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
-from engine.worker.graphs.graphs import Graphs, batch_sizes
-from engine.worker.head.sampler import DRAW, Sampled, choose, is_plain, split, without_logprobs
+from engine.worker.graphs.graphs import KINDS, Graphs, batch_sizes
+from engine.worker.head.sampler import DRAW, Sampled, choose, draws_of, is_plain, split, without_logprobs
 from ops.interface import Ops
 
 _WORDS = {name: torch.float32 if name in ("temperature", "top_p", "min_p") else torch.int32 for name in DRAW}
@@ -36,17 +37,17 @@ class SampleGraphs:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """logits: residual [R, D] dtype of the last stage -> [R, V] float32, on all ranks of the
+        """logits: hidden [R, D] dtype of the last stage -> [R, V] float32, on all ranks of the
         stage.
         """
         self._logits = logits
         self._ops = ops
         self._sizes = batch_sizes(max_num_rows)
-        self._graphs = Graphs(capture, ((self._sizes[-1],),))
+        self._graphs = Graphs(capture, ((self._sizes[-1], 0),))  # keys: of rows, of KINDS
         whole = -(-max_num_rows // 4) * 4  # rows of 16 bytes, for which kernels are compiled
         self._words = torch.zeros((len(_WORDS), whole), dtype=torch.int32, device=device)
         self._seeds = torch.zeros(max_num_rows, dtype=torch.int64, device=device)
-        self._residual = torch.zeros((max_num_rows, hidden_size), dtype=dtype, device=device)
+        self._hidden = torch.zeros((max_num_rows, hidden_size), dtype=dtype, device=device)
 
     @property
     def num_captured(self) -> int:
@@ -58,25 +59,26 @@ class SampleGraphs:
 
     def capture_all(self) -> None:
         """As `DecodeGraphs.capture_all`."""
-        self._graphs.capture_all([(size,) for size in reversed(self._sizes)], self._compute_of, "sampling")
+        keys = [(size, kind) for size in reversed(self._sizes) for kind in range(len(KINDS))]
+        self._graphs.capture_all(keys, self._compute_of, "sampling")
 
-    def run(self, residual: Tensor, columns: SamplingColumns) -> Sampled:
-        """residual [R, D] dtype of the sampled rows; what comes back is the caller's to keep."""
-        num_rows = len(residual)
+    def run(self, hidden: Tensor, columns: SamplingColumns) -> Sampled:
+        """hidden [R, D] dtype of the sampled rows; what comes back is the caller's to keep."""
+        num_rows = len(hidden)
         size = next(size for size in self._sizes if size >= num_rows)
-        self._residual[:num_rows] = residual  # before another graph is captured or replayed, in whose memory it lies
-        replay = self._graphs.of((size,), self._compute_of)
+        self._hidden[:num_rows] = hidden  # before another graph is captured or replayed, in whose memory it lies
+        replay = self._graphs.of((size, KINDS.index(draws_of(columns))), self._compute_of)
         self._fill(columns, size)
         return without_logprobs(*split(replay().clone()[:, :num_rows]))
 
-    def _compute_of(self, size: int) -> Callable[[], Tensor]:
+    def _compute_of(self, size: int, kind: int) -> Callable[[], Tensor]:
         wanted = {name: self._words[row, :size].view(dtype) for row, (name, dtype) in enumerate(_WORDS.items())}
         wanted["seed"] = self._seeds[:size]
 
-        logits, residual, ops = self._logits, self._residual[:size], self._ops
+        logits, hidden, ops = self._logits, self._hidden[:size], self._ops
 
         def compute() -> Tensor:
-            return choose(logits(residual), wanted, ops)
+            return choose(logits(hidden), wanted, ops, KINDS[kind])
 
         return compute
 

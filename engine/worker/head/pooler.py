@@ -1,6 +1,5 @@
 """Sums of hidden states, for embeddings."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +20,9 @@ class Pooled:
     are_finite: Tensor  # [P] bool
 
 
-def pool(hidden_states: Callable[[Tensor], Tensor], residual: Tensor, ranges: np.ndarray) -> Pooled:
-    """The sums over ranges [P, 2] int32 of the rows of residual [T, D] dtype, each behind the final
-    norm, which is `hidden_states`.
+def pool(hidden: Tensor, ranges: np.ndarray) -> Pooled:
+    """The sums over ranges [P, 2] int32 of the rows of hidden [T, D] dtype, which are behind the
+    final norm.
 
     Integers are added: their sum does not depend on the order.
     """
@@ -31,14 +30,14 @@ def pool(hidden_states: Callable[[Tensor], Tensor], residual: Tensor, ranges: np
     owners = np.repeat(np.arange(len(ranges), dtype=np.int64), lengths)
     firsts = np.cumsum(lengths) - lengths
     rows = np.arange(len(owners), dtype=np.int64) + (ranges[:, 0] - firsts)[owners]
-    places = upload({"rows": rows, "owners": owners}, residual.device)
-    sums = torch.zeros(len(ranges), residual.shape[1], dtype=torch.int64, device=residual.device)
-    num_wrong = torch.zeros(len(ranges), dtype=torch.int64, device=residual.device)
+    places = upload({"rows": rows, "owners": owners}, hidden.device)
+    sums = torch.zeros(len(ranges), hidden.shape[1], dtype=torch.int64, device=hidden.device)
+    num_wrong = torch.zeros(len(ranges), dtype=torch.int64, device=hidden.device)
     for start in range(0, len(rows), MAX_ROWS):
         some = slice(start, start + MAX_ROWS)
-        hidden = hidden_states(residual[places["rows"][some]]).double()
-        is_finite = (hidden.abs() < LARGEST).all(dim=1)  # false for NaN
-        units = torch.where(is_finite[:, None], hidden / UNIT, 0.0).round().long()
+        states = hidden[places["rows"][some]].double()
+        is_finite = (states.abs() < LARGEST).all(dim=1)  # false for NaN
+        units = torch.where(is_finite[:, None], states / UNIT, 0.0).round().long()
         sums.index_add_(0, places["owners"][some], units)
         num_wrong.index_add_(0, places["owners"][some], (~is_finite).long())
     return Pooled(sums, num_wrong == 0)

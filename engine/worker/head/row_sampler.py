@@ -1,4 +1,4 @@
-"""A step's sampled rows: from the residual stream of the last stage to tokens."""
+"""A step's sampled rows: from the last stage's hidden states to tokens."""
 
 from dataclasses import fields, replace
 
@@ -43,21 +43,21 @@ class RowSampler:
             device=self._model.device,
         )
 
-    def sample(self, request: ExecuteModelRequest, residual: Tensor | None, late_masks: LateMasks) -> Sampled:
-        """residual [T, D] dtype of the step; None if it has no rows."""
-        if residual is not None:
+    def sample(self, request: ExecuteModelRequest, hidden: Tensor | None, late_masks: LateMasks) -> Sampled:
+        """hidden [T, D] dtype of the step; None if it has no rows."""
+        if hidden is not None:
             self._history.write(request)
         columns = request.sampling
         if self.graphs is not None and not request.awaits_masks and self.graphs.takes(columns):
-            assert residual is not None, "rows are sampled of a step without tokens"
-            return self.graphs.run(_take(residual, request.sampled_rows), columns)
+            assert hidden is not None, "rows are sampled of a step without tokens"
+            return self.graphs.run(_take(hidden, request.sampled_rows), columns)
         num_top = num_top_logprobs(columns) if self._speaks else None
         num_rows = len(request.sampled_rows)
         parts = []
         for start in range(0, num_rows, MAX_LOGITS_ROWS):
-            assert residual is not None, "rows are sampled of a step without tokens"
+            assert hidden is not None, "rows are sampled of a step without tokens"
             stop = min(start + MAX_LOGITS_ROWS, num_rows)
-            logits = self._model.logits(_take(residual, request.sampled_rows[start:stop]))
+            logits = self._model.logits(_take(hidden, request.sampled_rows[start:stop]))
             if request.awaits_masks and start == 0:
                 masks = late_masks(request)
                 columns = replace(columns, mask_starts=masks.mask_starts, mask_words=masks.mask_words)
@@ -68,11 +68,11 @@ class RowSampler:
         return _join(parts, self._model.device)
 
 
-def _take(residual: Tensor, rows: np.ndarray) -> Tensor:
-    """These rows of residual [T, D]; in decode steps they are all of them, one after the other."""
-    if np.array_equal(rows, np.arange(len(residual))):
-        return residual
-    return residual[upload({"rows": rows}, residual.device)["rows"]]
+def _take(hidden: Tensor, rows: np.ndarray) -> Tensor:
+    """These rows of hidden [T, D]; in decode steps they are all of them, one after the other."""
+    if np.array_equal(rows, np.arange(len(hidden))):
+        return hidden
+    return hidden[upload({"rows": rows}, hidden.device)["rows"]]
 
 
 def _join(parts: list[Sampled], device: torch.device) -> Sampled:

@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.sampling_columns import SamplingColumns
 from engine.worker.cache.token_history import Histories
 from engine.worker.device.transfer import upload
-from ops.interface import Ops
+from ops.interface import Draws, Ops
 from ops.logits.allowed import apply_allowed
 from ops.logits.bias import apply_bans, apply_bias
 
@@ -85,22 +85,22 @@ def sample(
     for step in _steps(columns):
         apply = getattr(ops, step.apply) if isinstance(step.apply, str) else step.apply
         apply(logits, *taken[step.takes], *(wanted[name] for name in step.columns))
-    token_ids, is_finite = split(choose(logits, wanted, ops))
+    token_ids, is_finite = split(choose(logits, wanted, ops, draws_of(columns)))
     if raw is None or num_top is None:
         return without_logprobs(token_ids, is_finite)
     return Sampled(token_ids, is_finite, *_logprobs(raw, wanted["logprob_rows"], token_ids, ops, num_top))
 
 
-def choose(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> Tensor:
+def choose(logits: Tensor, wanted: dict[str, Tensor], ops: Ops, draws: Draws) -> Tensor:
     """As `Ops.sample`, the target where there is one; `wanted`: the columns of DRAW, and of targets
     if any.
     """
     columns = [wanted[name] for name in DRAW]
     if "free_rows" not in wanted:
-        return ops.sample(logits, *columns)
+        return ops.sample(logits, *columns, draws=draws)
     tokens, rows = wanted["target_ids"].clone(), wanted["free_rows"]
     if len(rows):
-        tokens[rows] = ops.sample(logits[rows], *columns)[0]
+        tokens[rows] = ops.sample(logits[rows], *columns, draws=draws)[0]
     is_finite = logits.amax(dim=1).isfinite()
     return torch.stack((torch.where(is_finite, tokens, 0).int(), is_finite.int()))
 
@@ -113,6 +113,14 @@ def split(drawn: Tensor) -> tuple[Tensor, Tensor]:
 def is_plain(columns: SamplingColumns) -> bool:
     """Whether every row is drawn from its logits as they are, and wants no logprobs."""
     return not (_steps(columns) or columns.has_target.any() or columns.logprob_counts.any())
+
+
+def draws_of(columns: SamplingColumns) -> Draws:
+    """What the rows ask for at most."""
+    if not columns.temperature.any():
+        return "greedy"
+    is_filtered = columns.top_k.any() or columns.min_p.any() or (columns.top_p < 1).any()
+    return "any" if is_filtered else "unfiltered"
 
 
 def num_top_logprobs(columns: SamplingColumns) -> int | None:

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from ops.checks import logprobs_sizes, sample_sizes
 from ops.cpu.library import library
+from ops.interface import Draws
 from ops.logits.drawn import drawn
 
 
@@ -17,6 +18,8 @@ def sample(
     seed: Tensor,
     choice: Tensor,
     position: Tensor,
+    *,
+    draws: Draws = "any",
 ) -> Tensor:
     """logits [R, V] float32 -> tokens and whether rows had any, [2, R] int32."""
     num_rows, vocab_size = sample_sizes(logits, temperature, top_k, top_p, min_p, seed, choice, position)

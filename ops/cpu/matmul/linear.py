@@ -80,10 +80,8 @@ def linear_leaves(x: Tensor, weight: PackedWeight) -> Tensor:
     return linear_tree(x, weight)
 
 
-def embedding(ids: Tensor, weight: PackedWeight) -> Tensor:
-    """Rows ids [T] int32 of a weight [rows, D] that prepare_embedding was given -> [T, D]
-    float32.
-    """
+def embedding(ids: Tensor, weight: PackedWeight, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Rows ids [T] int32 of a weight [rows, D] that prepare_embedding was given -> [T, D] dtype."""
     check_shape("ids", ids, (None,), torch.int32)
     if weight.description.gated or weight.num_leaves > 1:
         raise ValueError("embedding takes a weight of prepare_embedding")
@@ -93,7 +91,7 @@ def embedding(ids: Tensor, weight: PackedWeight) -> Tensor:
     )
     if wrong >= 0:
         raise ValueError(f"ids[{wrong}] is {ids[wrong]}; the weight has {weight.out_features} rows")
-    return result[:, : weight.in_features].contiguous() if weight.padding else result
+    return (result[:, : weight.in_features].contiguous() if weight.padding else result).to(dtype)
 
 
 def multiply(

@@ -1,5 +1,5 @@
-"""A token for each row of logits, as the reference defines it, in six kernels that never wait for
-the host.
+"""A token for each row of logits, as the reference defines it, in two to six kernels that never
+wait for the host.
 
 What top_k and top_p keep is decided by `thresholds`. Tokens can differ from the reference's only
 where e^x rounds differently.
@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ops.checks import sample_sizes
+from ops.interface import Draws
 from ops.kernels.chain import begin, chained
 from ops.kernels.logits.rows import (
     BLOCK,
@@ -28,7 +29,7 @@ from ops.kernels.logits.thresholds import top_k_kernel, top_p_kernel
 def mass_kernel(
     logits,
     temperature,
-    thresholds,
+    thresholds,  # None: no row has top_k
     chunk_largest,
     masses,  # [R, NUM_CHUNKS * CHUNK] float32
     sums,  # [R, NUM_CHUNKS * CHUNK / 64] float32
@@ -50,7 +51,10 @@ def mass_kernel(
     ids = chunk * CHUNK + tl.arange(0, CHUNK)
     values = tl.load(logits + row * VOCAB + ids, mask=ids < VOCAB, other=float("-inf"))
     mass = tl.exp(tl.div_rn(values - largest, tl.zeros([CHUNK], tl.float32) + divisor))
-    mass = tl.where((ids < VOCAB) & (ordered(values) >= tl.load(thresholds + row)), mass, 0.0)
+    is_kept = ids < VOCAB
+    if thresholds is not None:
+        is_kept &= ordered(values) >= tl.load(thresholds + row)
+    mass = tl.where(is_kept, mass, 0.0)
     tl.store(masses + row * (NUM_CHUNKS * CHUNK) + ids, mass)
     blocks = chunk * (CHUNK // BLOCK) + tl.arange(0, CHUNK // BLOCK)
     tl.store(sums + row * (NUM_CHUNKS * CHUNK // BLOCK) + blocks, block_sums(mass, CHUNK))
@@ -92,6 +96,36 @@ def keep_kernel(
 
 
 @triton.jit
+def likeliest_kernel(
+    chunk_largest,
+    chunk_ids,
+    drawn,  # [2, R] int32: tokens, and whether rows had any
+    VOCAB: tl.constexpr,
+    NUM_CHUNKS: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    CHAINED: tl.constexpr,
+):
+    """Grid (R,): the largest logit's token, the lowest one of equal ones."""
+    begin(CHAINED)
+    row = tl.program_id(0).to(tl.int64)
+    likeliest, is_finite = _likeliest(chunk_largest, chunk_ids, row, VOCAB, NUM_CHUNKS, CHUNKS)
+    tl.store(drawn + row, likeliest)
+    tl.store(drawn + tl.num_programs(0) + row, is_finite.to(tl.int32))
+
+
+@triton.jit
+def _likeliest(
+    chunk_largest, chunk_ids, row, VOCAB: tl.constexpr, NUM_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr
+):  # fmt: skip
+    """A row's token, 0 if its largest logit is not finite, and whether it is."""
+    parts, largest = row_largest(chunk_largest, row, NUM_CHUNKS, CHUNKS)
+    chunks = tl.arange(0, CHUNKS)
+    chunk_best = tl.load(chunk_ids + row * NUM_CHUNKS + chunks, mask=chunks < NUM_CHUNKS, other=VOCAB)
+    is_finite = tl.abs(largest) < float("inf")
+    return tl.where(is_finite, tl.min(tl.where(parts == largest, chunk_best, VOCAB), 0), 0), is_finite
+
+
+@triton.jit
 def draw_kernel(
     masses,
     sums,
@@ -109,19 +143,15 @@ def draw_kernel(
     BLOCKS: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
-    """Grid (R,): the first token, in order of id, whose running mass exceeds u * total; the largest
-    at temperature 0; token 0 of a row whose largest logit is not finite.
+    """Grid (R,): the first token, in order of id, whose running mass exceeds u * total; as
+    likeliest_kernel at temperature 0; token 0 of a row whose largest logit is not finite.
     """
     begin(CHAINED)
     row = tl.program_id(0).to(tl.int64)
-    parts, largest = row_largest(chunk_largest, row, NUM_CHUNKS, CHUNKS)
-    is_finite = tl.abs(largest) < float("inf")
+    likeliest, is_finite = _likeliest(chunk_largest, chunk_ids, row, VOCAB, NUM_CHUNKS, CHUNKS)
     tl.store(drawn + tl.num_programs(0) + row, is_finite.to(tl.int32))
     if tl.load(temperature + row) == 0.0:
-        chunks = tl.arange(0, CHUNKS)
-        chunk_best = tl.load(chunk_ids + row * NUM_CHUNKS + chunks, mask=chunks < NUM_CHUNKS, other=VOCAB)
-        best = tl.min(tl.where(parts == largest, chunk_best, VOCAB), 0)
-        tl.store(drawn + row, tl.where(is_finite, best, 0))
+        tl.store(drawn + row, likeliest)
         return
     counter = tl.load(position + row)
     word, _, _, _ = tl.philox(tl.load(seed + row), counter, tl.load(choice + row), counter * 0, counter * 0)
@@ -155,6 +185,8 @@ def sample(
     seed: Tensor,
     choice: Tensor,
     position: Tensor,
+    *,
+    draws: Draws = "any",
 ) -> Tensor:
     """logits [R, V] float32 -> tokens and whether rows had any, [2, R] int32."""
     num_rows, vocab_size = sample_sizes(logits, temperature, top_k, top_p, min_p, seed, choice, position)
@@ -164,32 +196,55 @@ def sample(
     chunk = chunk_size(vocab_size)
     num_chunks = triton.cdiv(vocab_size, chunk)
     chain = chained(logits.device)
-    sizes = {"CHUNK": chunk, "NUM_CHUNKS": num_chunks, **chain}
-    chunks = triton.next_power_of_2(num_chunks)
-    blocks = triton.next_power_of_2(num_chunks * (chunk // BLOCK.value))
-    thresholds, last_ids = torch.empty_like(top_k), torch.empty_like(top_k)
-    smallest = torch.empty_like(temperature)
+    sizes = {"NUM_CHUNKS": num_chunks, "CHUNKS": triton.next_power_of_2(num_chunks), "VOCAB": vocab_size, **chain}
     chunk_largest = logits.new_empty(num_rows, num_chunks)
     chunk_ids = torch.empty_like(chunk_largest, dtype=torch.int32)
-    masses = logits.new_empty(num_rows, num_chunks * chunk)
-    sums = logits.new_empty(num_rows, num_chunks * (chunk // BLOCK.value))
-    block_largest, kept = torch.empty_like(sums), torch.empty_like(sums, dtype=torch.int32)
-
+    block_largest = logits.new_empty(num_rows, num_chunks * (chunk // BLOCK.value)) if draws == "any" else None
     largest_kernel[(num_rows, num_chunks)](
         logits, chunk_largest, chunk_ids, block_largest, VOCAB=vocab_size, CHUNK=chunk, **chain
     )
+    if draws == "greedy":
+        likeliest_kernel[(num_rows,)](chunk_largest, chunk_ids, drawn, **sizes, num_warps=1)
+        return drawn
+    masses, sums = _masses(logits, temperature, top_k, top_p, min_p, chunk_largest, block_largest)
+    draw_kernel[(num_rows,)](
+        masses, sums, temperature, seed, choice, position, chunk_largest, chunk_ids, drawn,
+        CHUNK=chunk, BLOCKS=triton.next_power_of_2(sums.shape[1]), **sizes, num_warps=8,
+    )  # fmt: skip
+    return drawn
+
+
+def _masses(
+    logits: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    chunk_largest: Tensor,
+    block_largest: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """What is drawn from, [R, chunks * CHUNK] float32, and the sums of its blocks of 64.
+    block_largest: None if no row has top_k, top_p or min_p.
+    """
+    num_rows, vocab_size = logits.shape
+    num_chunks, chunk = chunk_largest.shape[1], chunk_size(vocab_size)
+    masses = logits.new_empty(num_rows, num_chunks * chunk)
+    sums = logits.new_empty(num_rows, num_chunks * (chunk // BLOCK.value))
+    blocks, chunks = triton.next_power_of_2(sums.shape[1]), triton.next_power_of_2(num_chunks)
+    sizes = {"CHUNK": chunk, "NUM_CHUNKS": num_chunks, **chained(logits.device)}
+    of_mass = {"VOCAB": vocab_size, "CHUNKS": chunks, **sizes}
+    grid = (num_rows, num_chunks)
+    if block_largest is None:
+        mass_kernel[grid](logits, temperature, None, chunk_largest, masses, sums, **of_mass)
+        return masses, sums
+    thresholds, last_ids = torch.empty_like(top_k), torch.empty_like(top_k)
+    smallest, kept = torch.empty_like(temperature), torch.empty_like(sums, dtype=torch.int32)
     top_k_kernel[(num_rows,)](
         logits, top_k, block_largest, kept, thresholds, VOCAB=vocab_size, BLOCKS=blocks, **sizes, num_warps=8
     )
-    mass_kernel[(num_rows, num_chunks)](
-        logits, temperature, thresholds, chunk_largest, masses, sums, VOCAB=vocab_size, CHUNKS=chunks, **sizes
-    )
+    mass_kernel[grid](logits, temperature, thresholds, chunk_largest, masses, sums, **of_mass)
     top_p_kernel[(num_rows,)](
         masses, sums, temperature, top_p, kept, smallest, last_ids, BLOCKS=blocks, **sizes, num_warps=8
     )
-    keep_kernel[(num_rows, num_chunks)](masses, sums, temperature, top_p, min_p, smallest, last_ids, **sizes)
-    draw_kernel[(num_rows,)](
-        masses, sums, temperature, seed, choice, position, chunk_largest, chunk_ids, drawn,
-        VOCAB=vocab_size, CHUNKS=chunks, BLOCKS=blocks, **sizes, num_warps=8,
-    )  # fmt: skip
-    return drawn
+    keep_kernel[grid](masses, sums, temperature, top_p, min_p, smallest, last_ids, **sizes)
+    return masses, sums

@@ -164,10 +164,11 @@ def linear_float32(x: Tensor, weight: Stored) -> Tensor:
     return multiply(x, weight, torch.float32)[0]
 
 
-def embedding(ids: Tensor, weight: Stored) -> Tensor:
-    """Rows ids [T] int32 of weight [rows, D] -> [T, D] float32."""
+def embedding(ids: Tensor, weight: Stored, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Rows ids [T] int32 of weight [rows, D] -> [T, D] dtype."""
     check_shape("ids", ids, (None,), torch.int32)
-    return rows_of(weight, ids)
+    rows = rows_of(weight, ids)
+    return rows if rows.dtype == dtype else rows.to(dtype)
 
 
 def gate_up_silu(x: Tensor, weight: Stored) -> Tensor:

@@ -75,9 +75,11 @@ def operands(x: Tensor, weight: Stored, num_leaves: int = 1) -> Operands:
 
 
 def rows_of(weight: Stored, ids: Tensor) -> Tensor:
-    """What rows ids [T] of a weight in one leaf stand for, [T, in] float32."""
+    """What rows ids [T] of a weight in one leaf stand for, [T, in]: float32, or the weight's dtype
+    if it is not quantized.
+    """
     if isinstance(weight, CodedWeight):
         raise ValueError("embedding takes a weight of prepare_embedding")
     if isinstance(weight, QuantizedWeight):
         return rows_of_quantized(weight, ids)
-    return torch.nn.functional.embedding(ids, weight).float()
+    return torch.nn.functional.embedding(ids, weight)

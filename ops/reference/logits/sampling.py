@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ops.checks import sample_sizes
+from ops.interface import Draws
 from ops.logits.drawn import drawn
 from ops.reference.logits.philox import uniform
 
@@ -20,6 +21,8 @@ def sample(
     seed: Tensor,
     choice: Tensor,
     position: Tensor,
+    *,
+    draws: Draws = "any",
 ) -> Tensor:
     sample_sizes(logits, temperature, top_k, top_p, min_p, seed, choice, position)
     return drawn(_tokens(logits, temperature, top_k, top_p, min_p, seed, choice, position), logits)

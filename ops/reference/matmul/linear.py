@@ -77,11 +77,11 @@ def linear_float32(x: Tensor, weight: Prepared) -> Tensor:
     return multiply(x, weight)
 
 
-def embedding(ids: Tensor, weight: Prepared) -> Tensor:
+def embedding(ids: Tensor, weight: Prepared, dtype: torch.dtype = torch.float32) -> Tensor:
     check_shape("ids", ids, (None,), torch.int32)
     if isinstance(weight, Int8Weight):
         raise ValueError("embedding takes a weight of prepare_embedding")
-    return F.embedding(ids, weight.weight if isinstance(weight, Float8Weight) else weight)
+    return F.embedding(ids, weight.weight if isinstance(weight, Float8Weight) else weight).to(dtype)
 
 
 @dataclass(frozen=True, slots=True)

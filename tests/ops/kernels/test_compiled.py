@@ -36,6 +36,7 @@ CHAIN = {  # of a decode step and its sampling, on Hopper and later
     "top_p_kernel",
     "keep_kernel",
     "draw_kernel",
+    "likeliest_kernel",
 }
 LINEARS = ("linear_kernel", "qkv_kernel")
 CHILD = "import sys; from tests.ops.kernels.test_compiled import print_compiled; print_compiled(int(sys.argv[1]))"

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ops.interface import Draws
 from ops.kernels.attention.decode import UNROLLED
 from ops.kernels.attention.softmax import SPLIT
 from ops.kernels.logits.rows import BLOCK
@@ -38,7 +39,7 @@ class Step:
 
     rows: int
     context: int
-    draws: bool = False  # whether rows have top_k and top_p
+    draws: Draws = "unfiltered"  # "any": rows have top_k and top_p
     is_prefill: bool = False  # rows are those of one prompt
 
 
@@ -160,9 +161,9 @@ def _norm(launch: Launch) -> Cost:
 
 def _threshold(launch: Launch, step: Step) -> Cost:
     """A program a row that goes over its likeliest blocks again and again; rows that ask for
-    nothing end at once.
+    nothing end at once, where others make them be launched.
     """
-    if not step.draws or launch.kernel == "keep_kernel":
+    if step.draws != "any" or launch.kernel == "keep_kernel":
         return Cost(0.0, programs=launch.programs)
     sizes: dict[str, Any] = launch.values
     chunks = math.ceil(min(KEPT_BLOCKS, sizes["BLOCKS"]) / (sizes["CHUNK"] // BLOCK.value))

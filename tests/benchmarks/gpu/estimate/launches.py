@@ -56,6 +56,13 @@ def recording(gpu: Gpu) -> Iterator[list[Launch]]:
             num_processors.cache_clear()
 
 
+def _is_view(func: Any, given: list[Tensor], made: list[Tensor]) -> bool:
+    """Whether nothing is computed. Some operations, such as `to`, may give a view or not."""
+    may_be = any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
+    storages = {each.untyped_storage()._cdata for each in given}
+    return may_be and all(each.untyped_storage()._cdata in storages for each in made)
+
+
 class _Torch(TorchDispatchMode):
     """Writes down torch's own operations, but for views and what only makes room."""
 
@@ -66,12 +73,13 @@ class _Torch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        is_view = any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
-        if name not in WITHOUT_WORK and not is_view:
-            results = result if isinstance(result, tuple | list) else (result,)
-            tensors = [each for each in (*args, *results) if isinstance(each, Tensor)]
-            for group in args:
-                if isinstance(group, list | tuple):
-                    tensors += [each for each in group if isinstance(each, Tensor)]
+        results = result if isinstance(result, tuple | list) else (result,)
+        given = [each for each in args if isinstance(each, Tensor)]
+        for group in args:
+            if isinstance(group, list | tuple):
+                given += [each for each in group if isinstance(each, Tensor)]
+        made = [each for each in results if isinstance(each, Tensor)]
+        if name not in WITHOUT_WORK and not _is_view(func, given, made):
+            tensors = given + made
             self._launches.append(Launch(f"torch {name}", 0, {"tensors": tensors}))
         return result

@@ -94,7 +94,7 @@ def estimate(model: Decoder, step: Step, gpu: Gpu) -> Estimate:
     cache = torch.empty(64, model.num_kv_heads, 16, model.head_dim, dtype=torch.bfloat16, device=META)
     with torch.inference_mode(), recording(gpu) as launches:
         residual = model.forward(rows, None, rows, [(cache, cache)] * model.num_layers, metadata)
-        choose(model.logits(residual[:num_sequences]), _wanted(num_sequences), kernels)
+        choose(model.logits(residual[:num_sequences]), _wanted(num_sequences), kernels, step.draws)
     taken: Counter[str] = Counter()
     for launch in launches:
         taken[launch.kernel] += seconds(launch, step, gpu)
@@ -135,7 +135,9 @@ def lines(shapes: list[str], gpu_name: str, batches: list[int], context: int) ->
         hf_config = SHAPES[shape] if shape in SHAPES else json.loads((Path(shape) / "config.json").read_text())
         model = make_model(hf_config)
         steps = {f"batch {batch}": Step(batch, context) for batch in batches}
-        steps["batch 64, top-k, top-p"] = Step(64, context, draws=True)
+        steps["batch 1, greedy"] = Step(1, context, draws="greedy")
+        steps["batch 64, greedy"] = Step(64, context, draws="greedy")
+        steps["batch 64, top-k, top-p"] = Step(64, context, draws="any")
         steps["prompt 2048"] = Step(2048, 2048, is_prefill=True)
         for name, step in steps.items():
             each = estimate(model, step, gpu)

@@ -13,6 +13,7 @@ from tests.benchmarks.gpu.estimate.costs import CHAINED_GAP, FETCHED, GAP, PASS,
 from tests.benchmarks.gpu.estimate.gpus import GPUS
 from tests.benchmarks.gpu.estimate.launches import Launch, recording
 from tests.benchmarks.gpu.estimate.steps import SHAPES, estimate, lines, make_model
+from tests.ops.kernels.compiled import folded_cases
 from tests.ops.kernels.where import IS_INTERPRETED
 
 pytestmark = pytest.mark.skipif(IS_INTERPRETED, reason="interpreted kernels are launched otherwise")
@@ -35,10 +36,15 @@ def test_it_is_slower_where_memory_is_and_with_more_to_do() -> None:
     model = make_model(SHAPES["7b"])
     taken = {name: estimate(model, Step(64, 1024), gpu).seconds for name, gpu in GPUS.items()}
     assert taken["b200"] < taken["h200"] < taken["a100"] < taken["l40s"]
-    plain, drawn = (estimate(model, Step(64, 1024, draws=draws), H200) for draws in (False, True))
+    greedy, plain, drawn = (
+        estimate(model, Step(64, 1024, draws=draws), H200) for draws in ("greedy", "unfiltered", "any")
+    )
+    assert (greedy.launches + 1, plain.launches + 3) == (plain.launches, drawn.launches)
     # top_k: blocks' largest logits and their numbers, the digits; top_p: sums, numbers, digits,
     # ties.
-    assert drawn.seconds - plain.seconds == pytest.approx((8 + 1 + 16 + 2 + 15 + 2) * PASS)
+    passes = (8 + 1 + 16 + 2 + 15 + 2) * PASS
+    assert drawn.seconds - plain.seconds == pytest.approx(passes + 3 * (CHAINED_GAP + RAMP), rel=0.01)
+    assert greedy.seconds < plain.seconds
     assert estimate(model, Step(64, 8192), H200).seconds > plain.seconds
     prompt = estimate(model, Step(2048, 2048, is_prefill=True), H200)
     assert 1 < prompt.seconds / prompt.floor < 3
@@ -59,8 +65,9 @@ def test_a_draw_reads_sums_and_not_all_masses() -> None:
 
 def test_chained_kernels_follow_sooner_where_there_are_chains() -> None:
     model = make_model(SHAPES["0.5b"])
+    x = torch.empty(1, 896, dtype=torch.bfloat16, device="meta")
     with torch.inference_mode(), recording(H200) as launches:
-        model.logits(torch.empty(1, 896, dtype=torch.bfloat16, device="meta"))
+        model.logits(model.norm(x))
     assert {each.kernel: each.values.get("launch_pdl", False) for each in launches} == {
         "norm_kernel": True,
         "linear_kernel": True,
@@ -71,7 +78,7 @@ def test_chained_kernels_follow_sooner_where_there_are_chains() -> None:
         difference = seconds(alone, Step(1, 1), H200) - seconds(each, Step(1, 1), H200)
         assert difference == pytest.approx(saved[each.kernel])
     with torch.inference_mode(), recording(GPUS["a100"]) as launches:
-        model.logits(torch.empty(1, 896, dtype=torch.bfloat16, device="meta"))
+        model.logits(model.norm(x))
     assert not any(each.values.get("launch_pdl") for each in launches)
 
 
@@ -86,19 +93,32 @@ def test_few_programs_read_as_far_ahead_as_they_can() -> None:
     assert (qkv.values["STAGES"], head.values["STAGES"]) == (12, 6)
 
 
+@pytest.mark.parametrize(("heads", "launched"), [(32, ["decode_kernel"]), (34, ["decode_kernel", "fold_kernel"])])
+def test_attention_has_a_program_an_item_and_many_heads_are_folded_apart(heads: int, launched: list[str]) -> None:
+    with recording(H200) as launches:
+        list(folded_cases(torch.bfloat16, torch.bfloat16, (heads, 2, 128)))
+    assert [each.kernel for each in launches] == launched
+    assert launches[0].programs == 2 * 13, "key-value heads, and splits of 3,200 tokens"
+
+
 def test_nothing_is_left_of_a_gpu_that_was_not_there() -> None:
     with recording(GPUS["l40s"]) as launches:
         assert num_processors(torch.device("meta")) == 142
         torch.empty(3, device="meta").add(1)
-    assert [launch.kernel for launch in launches] == ["torch add"]
+        torch.empty(3, device="meta").view(1, 3).to(torch.float32)
+        with torch.inference_mode():
+            torch.empty(3, device="meta").to(torch.bfloat16)
+    assert [launch.kernel for launch in launches] == ["torch add", "torch to"], "and no views"
     with recording(H200):
         assert num_processors(torch.device("meta")) == 132
 
 
 def test_the_table_takes_any_checkpoint() -> None:
     table = list(lines([str(DEMO)], "a100", [1, 4], 64))
-    assert [line.split("  ")[0] for line in table[2:5]] == [
+    assert [line.split("  ")[0] for line in table[2:7]] == [
         "demo batch 1",
         "demo batch 4",
+        "demo batch 1, greedy",
+        "demo batch 64, greedy",
         "demo batch 64, top-k, top-p",
     ]

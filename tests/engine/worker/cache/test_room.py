@@ -103,8 +103,8 @@ def test_the_cache_gets_what_weights_others_and_the_largest_steps_leave(backend:
     )
     room = CacheRoom(replace(Worker(config)._shard, device=Gpu()))
     num_bytes = (768 - 200 - 40 - 100) * MIB
-    if backend == "cpu":  # whose steps are captured: of 1, 2 and 4 rows, layers and sampling
-        num_bytes -= 30 * MIB + 3 * 2 * BYTES_PER_GRAPH
+    if backend == "cpu":  # whose steps are captured: of 1, 2 and 4 rows, layers and three kinds of draws
+        num_bytes -= 30 * MIB + 3 * 4 * BYTES_PER_GRAPH
     num_blocks = num_bytes // (2 * 4 * 2 * 16 * 64 * 4)
     assert room.num_blocks()[0] == num_blocks
     assert room.num_blocks()[0] == num_blocks, "what was there before the cache counts"

@@ -7,6 +7,7 @@ import torch
 
 from engine.step import ExecuteModelRequest
 from engine.worker.cache.warm_up import SEQUENCES, warm_up
+from engine.worker.head.sampler import draws_of
 
 pytest.importorskip("triton")
 import triton
@@ -63,3 +64,9 @@ def test_every_tile_is_tried_in_prefill_and_those_of_decode_steps_in_decode(max_
     assert max(ran[True]) == max_num_seqs
     assert tiles(ran[True]) == tiles(set(range(1, max_num_seqs + 1)))
     assert tiles(ran[True] | ran[False]) == tiles(set(range(1, 2049)))
+
+
+def test_every_kind_of_draw_is_tried() -> None:
+    runner = Recorder()
+    warm_up(runner, max_num_seqs=4, max_num_batched_tokens=64, max_model_len=64)
+    assert {draws_of(request.sampling) for request in runner.requests} == {"greedy", "unfiltered", "any"}

@@ -282,9 +282,9 @@ def test_where_graphs_hold_all_they_are_captured_with_the_cache(monkeypatch: pyt
     assert worker._runner is not None
     sampling = worker._runner._sampler.graphs
     assert sampling is not None
-    assert sampling.num_captured == 5
+    assert sampling.num_captured == 15  # as many sizes, three kinds of draws
     assert bits(decode(worker, 3, 6, num_in_flight=1, with_logprobs=False)) == expected
-    assert (num_captured(worker), sampling.num_captured) == (num_graphs, 5)
+    assert (num_captured(worker), sampling.num_captured) == (num_graphs, 15)
     worker.rejoin(None, "127.0.0.1")
     assert num_captured(worker) == 0
 

@@ -1,15 +1,18 @@
 """Sampling by graphs: which rows, and the tokens that there are without them."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from engine.sampling_columns import SamplingColumns
 from engine.worker.graphs.sample_graphs import SampleGraphs
 from engine.worker.head.sampler import sample
 from ops import reference
+from ops.interface import Draws
 from tests.engine.worker.recompute import Recompute
 from tests.engine.worker.steps import floats, ints
 
@@ -18,18 +21,29 @@ MAX_NUM_ROWS, HIDDEN, VOCAB = 11, 8, 40
 HEAD = torch.randn(VOCAB, HIDDEN, generator=torch.Generator().manual_seed(5))
 
 
-def logits(residual: torch.Tensor) -> torch.Tensor:
+def logits(hidden: Tensor) -> Tensor:
     """A row's bits depend on no other row."""
-    return (residual.float()[:, None, :] * HEAD).sum(dim=2)
+    return (hidden.float()[:, None, :] * HEAD).sum(dim=2)
 
 
-def make_graphs() -> SampleGraphs:
+class Kinds:
+    """The reference, which keeps what it was told of the rows."""
+
+    def __init__(self) -> None:
+        self.told: list[Draws] = []
+
+    def sample(self, logits: Tensor, *columns: Tensor, draws: Draws) -> Tensor:
+        self.told.append(draws)
+        return reference.sample(logits, *columns, draws=draws)
+
+
+def make_graphs(ops: Any = reference) -> SampleGraphs:
     return SampleGraphs(
-        logits, reference, Recompute(), max_num_rows=MAX_NUM_ROWS, hidden_size=HIDDEN, dtype=torch.bfloat16, device=CPU
+        logits, ops, Recompute(), max_num_rows=MAX_NUM_ROWS, hidden_size=HIDDEN, dtype=torch.bfloat16, device=CPU
     )
 
 
-def drawn(num_rows: int, seed: int) -> tuple[torch.Tensor, SamplingColumns]:
+def drawn(num_rows: int, seed: int) -> tuple[Tensor, SamplingColumns]:
     """Rows of every kind of draw; one is NaN."""
     random = np.random.default_rng(seed)
     columns = SamplingColumns.of_plain_rows(
@@ -42,20 +56,20 @@ def drawn(num_rows: int, seed: int) -> tuple[torch.Tensor, SamplingColumns]:
         choice=random.integers(0, 3, num_rows).astype(np.int32),
         position=random.integers(0, 900, num_rows).astype(np.int32),
     )
-    residual = torch.from_numpy(random.standard_normal((num_rows, HIDDEN), np.float32)).bfloat16()
-    residual[num_rows // 2, 0] = torch.nan if seed % 3 == 0 else 1.0
-    return residual, columns
+    hidden = torch.from_numpy(random.standard_normal((num_rows, HIDDEN), np.float32)).bfloat16()
+    hidden[num_rows // 2, 0] = torch.nan if seed % 3 == 0 else 1.0
+    return hidden, columns
 
 
 def test_tokens_are_those_without_graphs_and_stay_when_the_next_are_drawn() -> None:
     graphs = make_graphs()
     steps = [drawn(num_rows, seed) for seed, num_rows in enumerate([3, 11, 1, 7, 2, 8, 11, 4, 5, 1])]
-    got = [graphs.run(residual, columns) for residual, columns in steps]
-    assert graphs.num_captured == 5  # of 1, 2, 4, 8 and 11 rows
+    got = [graphs.run(hidden, columns) for hidden, columns in steps]
+    assert graphs.num_captured == 6  # of 1, 2, 4, 8 and 11 rows, and of one row another kind
     is_finite = set()
-    for (residual, columns), each in zip(steps, got, strict=True):
+    for (hidden, columns), each in zip(steps, got, strict=True):
         assert graphs.takes(columns)
-        want = sample(logits(residual), columns, reference, None)
+        want = sample(logits(hidden), columns, reference, None)
         assert torch.equal(each.token_ids, want.token_ids)
         assert torch.equal(each.is_finite, want.is_finite)
         assert each.token_ids.dtype == torch.int32
@@ -63,6 +77,27 @@ def test_tokens_are_those_without_graphs_and_stay_when_the_next_are_drawn() -> N
         is_finite.update(each.is_finite.tolist())
     assert is_finite == {False, True}
     assert len({tuple(each.token_ids.tolist()) for each in got}) == len(got)
+
+
+def test_what_no_row_asks_for_is_left_out() -> None:
+    ops = Kinds()
+    graphs = make_graphs(ops)
+    hidden, columns = drawn(3, 1)
+    plain = SamplingColumns.of_plain_rows(3, seed=columns.seed, position=columns.position)
+    warm = np.array([0.0, 0.7, 0.0], np.float32)
+    steps: list[tuple[SamplingColumns, Draws]] = [
+        (plain, "greedy"),
+        (replace(plain, top_k=ints(0, 5, 0), top_p=floats(0.5, 1, 1)), "greedy"),
+        (replace(plain, temperature=warm), "unfiltered"),
+        (replace(plain, temperature=warm, top_k=ints(0, 5, 0)), "any"),
+        (replace(plain, temperature=warm, top_p=floats(1, 0.5, 1)), "any"),
+        (replace(plain, temperature=warm, min_p=floats(0, 0.1, 0)), "any"),
+    ]
+    for asked, draws in steps:
+        got = graphs.run(hidden, asked)
+        assert ops.told[-1] == draws
+        assert torch.equal(got.token_ids, sample(logits(hidden), asked, reference, None).token_ids)
+    assert graphs.num_captured == 4, "of four rows each kind, and the largest"
 
 
 @pytest.mark.parametrize(

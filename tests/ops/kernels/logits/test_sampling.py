@@ -42,9 +42,8 @@ def columns(num_rows: int) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("vocab_size", [1, 63, 64, 300, MAX_CHUNK + 5])
 def test_the_tokens_are_the_references(vocab_size: int) -> None:
-    num_rows = 2 * len(ROWS) if vocab_size < MAX_CHUNK else len(ROWS)
-    logits = torch.randn(num_rows, vocab_size, device=DEVICE) * 2
-    before, made = logits.clone(), columns(num_rows)
+    logits = torch.randn(len(ROWS), vocab_size, device=DEVICE) * 2
+    before, made = logits.clone(), columns(len(ROWS))
     assert torch.equal(kernels.sample(logits, **made), reference.sample(logits, **made))
     assert torch.equal(logits, before)
 
@@ -60,6 +59,21 @@ def test_equal_logits_are_kept_by_the_references_rules() -> None:
     logits[2 * len(ROWS) :, 30:] = -torch.inf
     made = columns(num_rows)
     assert torch.equal(kernels.sample(logits, **made), reference.sample(logits, **made))
+
+
+def test_what_no_row_asks_for_may_be_left_out() -> None:
+    """A row's token is the same whatever the others ask for."""
+    logits = torch.randn(3, MAX_CHUNK + 5, device=DEVICE) * 2
+    logits[1] = logits[1].round()
+    made = columns(3)
+    assert not made["top_k"].any(), "rows with a temperature alone"
+    tokens = kernels.sample(logits, **made)
+    assert torch.equal(kernels.sample(logits, **made, draws="unfiltered"), tokens)
+    made["temperature"].zero_()
+    greedy = kernels.sample(logits, **made)
+    logits[2, 70] = torch.nan
+    assert torch.equal(kernels.sample(logits, **made, draws="greedy")[:, :2], greedy[:, :2])
+    assert kernels.sample(logits, **made, draws="greedy")[:, 2].tolist() == [0, 0]
 
 
 @pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")  # numpy's, for the interpreter's maximum
