@@ -105,6 +105,7 @@ class Admission:
                 seq.matcher = arrival.matcher.copy()
             elif budget is not None:  # an answer with a form has no reasoning
                 seq.thinking = budget.state(arrival.prompt_token_ids)
+        group.is_plain = _is_plain(group)
         self._processor.replay(group)
         _make_lanes(group)
         return group
@@ -120,6 +121,15 @@ class Admission:
         number = self._num_arrivals
         self._num_arrivals += 1
         return number + (priority * ARRIVALS_PER_PRIORITY if self._has_priorities else 0), number
+
+
+def _is_plain(group: SequenceGroup) -> bool:
+    """See `SequenceGroup.is_plain`."""
+    params, seq = group.params, group.seqs[0]
+    is_one = params.num_samples == 1 and params.beam_width is None
+    has_more = params.logprobs is not None or params.stop or group.wants_rare_columns
+    is_free = seq.matcher is None and seq.thinking is None and group.pooling is None and not group.is_cut
+    return is_one and is_free and not has_more
 
 
 def _make_lanes(group: SequenceGroup) -> None:

@@ -8,7 +8,7 @@ from engine.batch.masks import awaits_masks
 from engine.batch.sampling_rows import SampledRow, sampling_columns
 from engine.request import Adapter
 from engine.scheduling.block_manager import BlockManager
-from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
+from engine.scheduling.plan import Part, PlainRow, ScheduledSequence, SchedulerOutputs
 from engine.step import NO_FILES, NO_IDS, NO_RANGES, NO_RUNS, NOTHING_DRAFTED, ExecuteModelRequest
 
 
@@ -25,13 +25,13 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
     owner = np.repeat(np.arange(len(scheduled), dtype=np.int32), num_tokens)
     positions = np.arange(plan.num_tokens, dtype=np.int32) - query_starts[owner] + starts[owner]
     context_lens = starts + num_tokens
-    block_starts, block_ids = _blocks(scheduled, context_lens, blocks)
+    block_starts, block_ids = _blocks(plan, context_lens, blocks)
     size = blocks.block_size
     slot_mapping = block_ids[block_starts[owner] + positions // size] * size + positions % size
     input_ids, carried = _input_ids(scheduled)
     sampled_rows, rows_sampled = _sampled_rows(scheduled, query_starts)
     adapter_runs, adapters = _adapter_runs(scheduled, query_starts)
-    drafting, draft_ids = _drafting(scheduled)
+    drafting, draft_ids = _drafting(plan)
     return ExecuteModelRequest(
         epoch=epoch,
         step=plan.step,
@@ -50,7 +50,7 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         blocks_to_swap_in=_pairs(plan.blocks_to_swap_in),
         blocks_to_copy=_pairs(plan.blocks_to_copy),
         awaits_masks=awaits_masks(plan),
-        pooled_ranges=_pooled_ranges(scheduled, query_starts),
+        pooled_ranges=_pooled_ranges(plan, query_starts),
         adapter_runs=adapter_runs,
         adapter_digests=[adapter.digest for adapter in adapters],
         adapter_folders=[adapter.folder for adapter in adapters],
@@ -64,13 +64,13 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
     )
 
 
-def _blocks(
-    scheduled: list[ScheduledSequence], context_lens: np.ndarray, blocks: BlockManager
-) -> tuple[np.ndarray, np.ndarray]:
+def _blocks(plan: SchedulerOutputs, context_lens: np.ndarray, blocks: BlockManager) -> tuple[np.ndarray, np.ndarray]:
     """One long context beside short ones costs its own blocks, and not a row as wide for each. The
     draft model's guesses have room, too.
     """
-    lengths = context_lens + np.array([entry.num_proposals for entry in scheduled], np.int32)
+    scheduled, lengths = plan.scheduled, context_lens
+    if any([entry.num_proposals for entry in plan.others]):
+        lengths = lengths + np.array([entry.num_proposals for entry in scheduled], np.int32)
     starts = np.zeros(len(scheduled) + 1, np.int32)
     counts = -(-lengths // blocks.block_size)
     np.cumsum(counts, out=starts[1:])
@@ -79,31 +79,37 @@ def _blocks(
     return starts, blocks.tables.reshape(-1)[shifts + np.arange(len(shifts))]
 
 
-def _input_ids(scheduled: list[ScheduledSequence]) -> tuple[np.ndarray, np.ndarray]:
+def _input_ids(scheduled: list[Part]) -> tuple[np.ndarray, np.ndarray]:
     ids: list[int] = []
-    carried: list[tuple[int, int]] = []
+    carried_to: list[int] = []
+    carried_from: list[int] = []
     for entry in scheduled:
-        tokens, start, end = entry.seq.token_ids, entry.start, entry.start + entry.num_tokens
-        if entry.drafts:
-            ids += tokens[start:]
+        seq, start = entry.seq, entry.start
+        tokens = seq.token_ids
+        if isinstance(entry, ScheduledSequence) and (entry.drafts or entry.num_tokens > 1):
+            num_known = entry.num_tokens - len(entry.drafts)
+            assert start + num_known <= len(tokens), "a token not known yet is always alone"
+            ids += tokens[start : start + num_known]
             ids += entry.drafts
-        elif end <= len(tokens):
-            if entry.num_tokens == 1:
-                ids.append(tokens[start])
-            else:
-                ids += tokens[start:end]
+        elif start < len(tokens):
+            ids.append(tokens[start])
         else:
-            assert entry.num_tokens == 1, "a token not known yet is always the last"
-            carried.append((len(ids), entry.seq.sampled_row))
+            carried_to.append(len(ids))
+            carried_from.append(seq.sampled_row)
             ids.append(0)
-    return np.array(ids, np.int32), _pairs(carried)
+    return np.array(ids, np.int32), np.array([carried_to, carried_from], np.int32).T.copy()
 
 
-def _sampled_rows(scheduled: list[ScheduledSequence], query_starts: np.ndarray) -> tuple[np.ndarray, list[SampledRow]]:
+def _sampled_rows(scheduled: list[Part], query_starts: np.ndarray) -> tuple[np.ndarray, list[SampledRow]]:
     token_rows: list[int] = []
     rows: list[SampledRow] = []
     for entry, end_row in zip(scheduled, query_starts[1:].tolist(), strict=True):
         group, seq = entry.group, entry.seq
+        if isinstance(entry, PlainRow):
+            seq.sampled_row = len(rows)
+            token_rows.append(end_row - 1)
+            rows.append((group, seq, seq.choice, entry.start + 1, None))
+            continue
         if entry.num_prompt_rows:
             for position in range(entry.prompt_row_start + 1, entry.prompt_row_start + 1 + entry.num_prompt_rows):
                 token_rows.append(end_row - entry.num_tokens + position - 1 - entry.start)
@@ -125,14 +131,15 @@ def _sampled_rows(scheduled: list[ScheduledSequence], query_starts: np.ndarray) 
     return np.array(token_rows, np.int32), rows
 
 
-def _pooled_ranges(scheduled: list[ScheduledSequence], query_starts: np.ndarray) -> np.ndarray:
-    if not any([entry.num_pooled for entry in scheduled]):
+def _pooled_ranges(plan: SchedulerOutputs, query_starts: np.ndarray) -> np.ndarray:
+    if not any([entry.num_pooled for entry in plan.others]):
         return NO_RANGES
-    ends = zip(scheduled, query_starts[1:].tolist(), strict=True)
-    return _pairs([(end - entry.num_pooled, end) for entry, end in ends if entry.num_pooled])
+    ends = zip(plan.scheduled, query_starts[1:].tolist(), strict=True)
+    ranges = [(entry, end) for entry, end in ends if isinstance(entry, ScheduledSequence) and entry.num_pooled]
+    return _pairs([(end - entry.num_pooled, end) for entry, end in ranges])
 
 
-def _adapter_runs(scheduled: list[ScheduledSequence], query_starts: np.ndarray) -> tuple[np.ndarray, list[Adapter]]:
+def _adapter_runs(scheduled: list[Part], query_starts: np.ndarray) -> tuple[np.ndarray, list[Adapter]]:
     """Neighbouring sequences with the same adapter are one run."""
     if not any([entry.group.request.adapter for entry in scheduled]):
         return NO_RUNS, []
@@ -161,16 +168,18 @@ def _files(transfers: list[tuple[int, bytes]]) -> np.ndarray:
     return np.hstack((slots, contents))
 
 
-def _drafting(scheduled: list[ScheduledSequence]) -> tuple[np.ndarray, np.ndarray]:
+def _drafting(plan: SchedulerOutputs) -> tuple[np.ndarray, np.ndarray]:
     """Of the entries that the draft model computes, once their sampled rows are numbered."""
+    if not any([entry.draft_range for entry in plan.others]):
+        return NOTHING_DRAFTED, NO_IDS
     rows: list[tuple[int, ...]] = []
     ids: list[int] = []
-    for index, entry in enumerate(scheduled):
-        if entry.draft_range is not None:
+    for index, entry in enumerate(plan.scheduled):
+        if isinstance(entry, ScheduledSequence) and entry.draft_range is not None:
             start, end = entry.draft_range
             rows.append((index, start, end - start, entry.seq.sampled_row, entry.num_samples, entry.num_proposals))
             ids += entry.seq.token_ids[start:end]
-    return (np.array(rows, np.int32), np.array(ids, np.int32)) if rows else (NOTHING_DRAFTED, NO_IDS)
+    return np.array(rows, np.int32), np.array(ids, np.int32)
 
 
 def _pairs(pairs: list[tuple[int, int]]) -> np.ndarray:

@@ -51,14 +51,14 @@ class OwedMasks:
 
 
 def awaits_masks(plan: SchedulerOutputs) -> bool:
-    return any([entry.seq.matcher is not None and entry.num_samples for entry in plan.scheduled])
+    return any([entry.seq.matcher is not None and entry.num_samples for entry in plan.others])
 
 
 def is_known(plan: SchedulerOutputs) -> bool:
     """Whether the tokens before the step's constrained rows are, but for drafts."""
     return all(
         len(entry.seq.token_ids) >= entry.start + entry.num_tokens - len(entry.drafts)
-        for entry in plan.scheduled
+        for entry in plan.others
         if _is_constrained(plan, entry)
     )
 
@@ -72,7 +72,7 @@ def step_masks(plan: SchedulerOutputs, epoch: int, stuck: list[Stuck]) -> StepMa
     has_mask: list[bool] = []
     for entry in plan.scheduled:
         has_mask += [False] * entry.num_rows
-        if _is_constrained(plan, entry):
+        if isinstance(entry, ScheduledSequence) and _is_constrained(plan, entry):
             found = _constraints(entry)
             first = len(has_mask) - entry.num_samples
             has_mask[first : first + len(found)] = [True] * len(found)

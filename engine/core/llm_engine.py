@@ -151,14 +151,13 @@ class LLMEngine:
         self.scheduler.preemption.costs.measured(plan, seconds)
         if len(output.fetched):
             self.scheduler.fetched(output.fetched.tolist(), len(output.execute_ns))
-        news = self.processor.process(plan, output, self.scheduler, now)
+        outputs, ended = self.processor.process(plan, output, self.scheduler, now)
         self._send_masks()  # at once: workers may be waiting for them
-        for group, told in news:
-            if told.finished:
-                self.requests.remove(group)
+        for group in ended:
+            self.requests.remove(group)
         self.keeping.publish(self.scheduler.blocks)
         self.recovery.stepped(self.recorder.processed(plan, waited_since))
-        return [told for _, told in news]
+        return outputs
 
     def _recover(self, failure: StepFailure) -> None:
         """A failed step preempts every sequence: the next epoch begins, all sequences wait again,

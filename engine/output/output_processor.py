@@ -8,18 +8,15 @@ from collections.abc import Sequence as Seq
 from engine.errors import NO_TOKEN_LEFT, InputProcessingError, SquadronError
 from engine.output import beam_search, decoding
 from engine.output.stopping import replay_text
-from engine.outputs import CompletionOutput, RequestOutput, SamplerOutput
+from engine.outputs import CompletionOutput, PositionLogprobs, RequestOutput, SamplerOutput
 from engine.scheduling.bans import leave_nothing
-from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
+from engine.scheduling.plan import Part, PlainRow, ScheduledSequence, SchedulerOutputs
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import Sequence, SequenceGroup, Status
 from engine.text.detokenizer import Detokenizer
 from engine.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("squadron.engine")
-
-# A request's output after a step.
-News = tuple[SequenceGroup, RequestOutput]
 
 
 class OutputProcessor:
@@ -30,16 +27,28 @@ class OutputProcessor:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self.tokenizer = tokenizer
         self.detokenizer = Detokenizer(tokenizer.token_bytes, tokenizer.special_ids, vocab_size)
+        self._whole_texts = self.detokenizer.whole_texts
         self.num_discarded_rows = 0  # sampled by a step built ahead, for a sequence that had ended
 
-    def process(self, plan: SchedulerOutputs, output: SamplerOutput, scheduler: Scheduler, now: float) -> list[News]:
-        """Go through the plan in row order; `now` is when the results arrived."""
+    def process(
+        self, plan: SchedulerOutputs, output: SamplerOutput, scheduler: Scheduler, now: float
+    ) -> tuple[list[RequestOutput], list[SequenceGroup]]:
+        """Go through the plan in row order; `now` is when the results arrived. Returns what is to
+        be told, and the requests that end with it.
+        """
         rows = decoding.SampledRows(output, self.tokenizer)
-        news: list[News] = []
+        outputs: list[RequestOutput] = []
+        ended: list[SequenceGroup] = []
         gained: list[CompletionOutput] = []
         row, pooled, scheduled = 0, 0, plan.scheduled
         guesses = iter(output.draft_ids.tolist())
-        for index, entry in enumerate(scheduled, start=1):
+        for index, part in enumerate(scheduled, start=1):
+            is_plain = isinstance(part, PlainRow) and rows.all_finite
+            if is_plain and (told := self._grow(part, rows.token_ids[row], plan.step)) is not None:
+                outputs.append(told)
+                row += 1
+                continue
+            entry = part.whole()
             first_row, first_pooled = row, pooled
             row += entry.num_rows
             pooled += entry.num_pooled > 0
@@ -65,9 +74,10 @@ class OutputProcessor:
             group = entry.group
             if index == len(scheduled) or scheduled[index].group is not group:
                 if (told := self._tell_or_fail(group, gained, scheduler, now)) is not None:
-                    news.append((group, told))
+                    outputs.append(told)
+                    ended += [group] if told.finished else []
                 gained = []
-        return news
+        return outputs, ended
 
     def replay(self, group: SequenceGroup) -> None:
         """Make what follows from the tokens that a new request's choices already have."""
@@ -105,6 +115,22 @@ class OutputProcessor:
             delta = told.setdefault(seq.choice, decoding.concluded(group, seq))
             delta.finish_reason = "error"
         return _request_output(group, list(told.values()))
+
+    def _grow(self, part: Part, token_id: int, step: int) -> RequestOutput | None:
+        """What a sequence gains that goes on; None, and nothing is changed, if more than that
+        follows from the token.
+        """
+        group, seq, metrics = part.group, part.seq, part.group.metrics
+        text = self._whole_texts[token_id]
+        if text is None or token_id in group.stop_token_ids or seq.text.undecoded:
+            return None
+        if seq.finish_reason is not None or step < seq.first_valid_step or metrics.phase != "decode":
+            return None
+        first_index = len(seq.token_ids) - seq.num_prompt_tokens
+        seq.token_ids.append(token_id)
+        seq.num_pending -= 1
+        seq.num_emitted_tokens = first_index + 1
+        return _delta(group, [CompletionOutput(seq.choice, text, [token_id], first_index)])
 
     def _apply(
         self,
@@ -202,6 +228,14 @@ def _request_output(group: SequenceGroup, gained: list[CompletionOutput]) -> Req
         prompt_logprobs = group.prompt_logprobs or [None]
         group.prompt_logprobs_sent = True
     group.is_over = group.finished
+    return _delta(group, gained, prompt_logprobs)
+
+
+def _delta(
+    group: SequenceGroup,
+    gained: list[CompletionOutput],
+    prompt_logprobs: list[PositionLogprobs | None] | None = None,
+) -> RequestOutput:
     request = group.request
     return RequestOutput(
         request.id,

@@ -105,9 +105,11 @@ class Recorder:
         self._execute_seconds += record.finished - waited_since
         self._process_seconds += record.processed - record.finished
         self._num_steps += 1
-        samples = [entry.num_samples for entry in plan.scheduled]
-        self._num_generation_tokens += sum(samples) - plan.num_rejected
-        self._num_prompt_tokens += plan.num_tokens - plan.num_drafts - sum([num > 0 for num in samples])
+        num_plain = len(plan.scheduled) - len(plan.others)
+        samples = [entry.num_samples for entry in plan.others]
+        num_sampled = num_plain + sum([num > 0 for num in samples])  # sequences
+        self._num_generation_tokens += num_plain + sum(samples) - plan.num_rejected
+        self._num_prompt_tokens += plan.num_tokens - plan.num_drafts - num_sampled
         if plan.num_drafts:
             self._checked_drafts(plan, record)
         self._num_blocks_swapped_out += record.num_swapped_out

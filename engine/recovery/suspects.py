@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from engine.scheduling.plan import ScheduledSequence
+from engine.scheduling.plan import Part
 from engine.scheduling.sequence import SequenceGroup
 from engine.scheduling.waiting.waiting_queue import WaitingQueue
 
@@ -62,7 +62,7 @@ class Suspects:
 
     def judge(
         self,
-        failed: Iterable[ScheduledSequence],
+        failed: Iterable[Part],
         *,
         is_death: bool,
         is_kill: bool = False,
@@ -128,7 +128,7 @@ class Suspects:
         self._queue.is_shut = bool(self._on_trial)
 
 
-def _marks(failed: Iterable[ScheduledSequence]) -> dict[SequenceGroup, _Mark]:
+def _marks(failed: Iterable[Part]) -> dict[SequenceGroup, _Mark]:
     marks: dict[SequenceGroup, _Mark] = {}
     for entry in failed:
         group, start, end = entry.group, entry.start, entry.start + entry.num_tokens

@@ -313,4 +313,4 @@ class BlockManager:
             self._free_rows.append(seq.row)
             seq.row = None
         seq.block_table.clear()
-        seq.num_indexed_blocks = 0
+        seq.num_indexed_blocks = seq.plain_until = 0

@@ -1,9 +1,33 @@
 """A step as planned by the scheduler, before its arrays are built."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from engine.scheduling.drafts.model_drafter import ModelDrafter
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
+
+
+class PlainRow:
+    """The part in a step of a sequence that goes on by one token, and of which nothing else is
+    wanted (`SequenceGroup.is_plain`): most parts of most steps.
+    """
+
+    __slots__ = ("group", "seq", "start")
+    num_tokens: ClassVar[int] = 1
+    num_rows: ClassVar[int] = 1
+    num_samples: ClassVar[int] = 1
+    num_proposals: ClassVar[int] = 0
+    num_accepted: ClassVar[int] = 0
+    drafts: ClassVar[tuple[int, ...]] = ()
+
+    def __init__(self, group: SequenceGroup, seq: Sequence, start: int) -> None:
+        self.group = group
+        self.seq = seq
+        self.start = start  # its position
+
+    def whole(self) -> "ScheduledSequence":
+        """The same, as any other part."""
+        return ScheduledSequence(self.group, self.seq, self.start, 1, self.start, 0, 1, True)
 
 
 @dataclass(slots=True)
@@ -30,6 +54,9 @@ class ScheduledSequence:
     draft_range: tuple[int, int] | None = None
     num_proposals: int = 0  # tokens that it then guesses, after those that the step samples
 
+    def whole(self) -> "ScheduledSequence":
+        return self
+
     @property
     def num_rows(self) -> int:
         """Sampled rows in all."""
@@ -43,13 +70,17 @@ class ScheduledSequence:
             self.seq.drafter.take(len(self.seq.token_ids), guessed[: self.num_proposals])
 
 
+Part = PlainRow | ScheduledSequence
+
+
 @dataclass(slots=True)
 class SchedulerOutputs:
     """One step's plan; only the scheduler writes to it."""
 
     step: int
     max_tokens: int
-    scheduled: list[ScheduledSequence] = field(default_factory=list)
+    scheduled: list[Part] = field(default_factory=list)
+    others: list[ScheduledSequence] = field(default_factory=list)  # of these, those that are not plain
     num_tokens: int = 0
     num_prompt_tokens: int = 0
     num_drafts: int = 0

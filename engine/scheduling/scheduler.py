@@ -12,7 +12,7 @@ from engine.executor import Executor
 from engine.pooling import Pooling
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.drafts.drafting import Drafting
-from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
+from engine.scheduling.plan import PlainRow, ScheduledSequence, SchedulerOutputs
 from engine.scheduling.preemption import Preemption, PreemptionCosts
 from engine.scheduling.queues import Fetching, Queues
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
@@ -107,6 +107,9 @@ class Scheduler:
             if is_decoding and decoding_left <= 0:
                 continue
             for seq in lane.seqs:
+                if seq.num_computed_tokens < seq.plain_until and self._go_on(lane, seq, plan):
+                    decoding_left -= is_decoding
+                    continue
                 if seq.host_block_table:
                     blocks.load(seq, lane.group.prefix_salt, lane.group.lora_name)
                     continue
@@ -119,6 +122,31 @@ class Scheduler:
                 drafts = () if seq.drafter is None else self._draft(lane.group, seq, plan)
                 self._schedule(lane, seq, num_tokens, plan, drafts)
                 decoding_left -= is_decoding
+
+    def _go_on(self, lane: Lane, seq: Sequence, plan: SchedulerOutputs) -> bool:
+        """Add the next token of a sequence whose steps are plain (`Sequence.plain_until`), if the
+        step has room and the token may be computed now: what `num_schedulable`, `reserve` and
+        `_schedule` come to.
+        """
+        step = plan.step
+        if plan.num_tokens >= plan.max_tokens or (seq.num_pending and not self.budget.follows(seq, step)):
+            return False
+        start = seq.num_computed_tokens
+        plan.scheduled.append(PlainRow(lane.group, seq, start))
+        plan.num_tokens += 1
+        seq.num_computed_tokens = start + 1
+        seq.num_pending += 1
+        seq.last_step = lane.last_step = step
+        if self._shares.are_counted:
+            self._shares.charge(lane.group.request.share, 1)
+        return True
+
+    def _plain_until(self, group: SequenceGroup, seq: Sequence) -> int:
+        """Once its tokens are computed: before which position its steps are plain."""
+        if not group.is_plain or seq.drafter is not None:
+            return 0
+        num_whole = min(len(seq.block_table), seq.num_indexed_blocks + 1)
+        return min(num_whole * self.blocks.block_size - 1, seq.num_prompt_tokens + group.max_output_tokens - 2)
 
     def _draft(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> tuple[int, ...]:
         """What the step checks beside the sequence's next token, if there is room."""
@@ -249,6 +277,7 @@ class Scheduler:
         if group.pooling is not None:
             _pool(entry, group.pooling)
         plan.scheduled.append(entry)
+        plan.others.append(entry)
         plan.num_tokens += num_rows
         plan.num_drafts += len(drafts)
         if num_tokens > 1 or not is_end:
@@ -259,6 +288,7 @@ class Scheduler:
         if end // blocks.block_size > seq.num_indexed_blocks:
             blocks.index_full_blocks(seq, group.prefix_salt, group.lora_name)
         seq.num_pending += is_end
+        seq.plain_until = self._plain_until(group, seq) if is_end else 0
         seq.last_step = lane.last_step = plan.step
         if seq.drafter is not None:
             self._ask(entry)

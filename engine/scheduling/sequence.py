@@ -51,6 +51,7 @@ class Sequence:
         "num_pending",
         "num_prompt_tokens",
         "num_sought_blocks",
+        "plain_until",
         "pooled",
         "row",
         "sampled_row",
@@ -79,6 +80,7 @@ class Sequence:
         self.may_share_tail = False  # forked, and not written to since
         self.has_found_blocks = False  # in the prefix index: others may have computed them
         self.first_valid_step = 0  # tokens sampled for it by earlier steps are ignored
+        self.plain_until = 0  # steps at lower positions find a block, fill none, and are not the last: `PlainRow`s
         self.row: int | None = None  # of the driver's tables, while running
         self.last_step = -1  # the last step this sequence was scheduled in
         self.sampled_row = 0  # its sampled row in that step
@@ -201,6 +203,7 @@ class SequenceGroup:
     has_bias: bool = False  # logit_bias, min_tokens or bad_words
     wants_rare_columns: bool = False  # any of the sampling columns that most requests leave empty
     pooling: Pooling | None = None  # the request's: there are no samples
+    is_plain: bool = False  # one choice, of whose tokens nothing is wanted but that they come: see `PlainRow`
     error: str | None = None
     error_code: str | None = None
     is_over: bool = False  # its end was returned, or is no longer wanted

@@ -107,13 +107,16 @@ class TokenBudget:
     def has_places(self, newcomer: Lane) -> bool:
         return newcomer.num_places <= self._num_free_places()
 
+    def follows(self, seq: Sequence, step: int) -> bool:
+        """Whether the workers have the sequence's last token by then, which the driver has not."""
+        return self.runs_ahead and seq.last_step == step - 1
+
     def _can_be_ahead(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> bool:
         """Whether the sequence's next token, if it has one to compute, may be computed before its
         last one is known.
         """
         return (
-            self.runs_ahead
-            and seq.last_step == plan.step - 1
+            self.follows(seq, plan.step)
             and not group.history_matters
             and (seq.num_pending < 2 or not group.bad_words)  # workers compare one token: `bans.banned_pairs`
             and (seq.thinking is None or seq.thinking.is_free_after(seq.num_pending))

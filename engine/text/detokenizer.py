@@ -30,6 +30,8 @@ class Detokenizer:
         # A token that is whole characters by itself, as most are, needs no decoding.
         self._texts = [_whole(data) for data in self._bytes]
         self._special_ids = special_ids
+        # Of tokens whose text depends on nothing; None of others.
+        self.whole_texts = [None if index in special_ids else text for index, text in enumerate(self._texts)]
 
     def push(self, state: TextState, token_id: int, skip_special_tokens: bool) -> str:
         """The text that this token completes."""

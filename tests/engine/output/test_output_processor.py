@@ -32,7 +32,7 @@ def test_an_exception_in_one_requests_text_fails_it_alone(monkeypatch):
     whole, calls = engine.processor.detokenizer.push, iter(range(10**6))
 
     def push(*arguments):
-        if next(calls) == 9:
+        if next(calls) == 3:  # a first token: those that follow it are mostly looked up
             raise RuntimeError("detokenizer trouble")
         return whole(*arguments)
 

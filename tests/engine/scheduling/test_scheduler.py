@@ -5,6 +5,7 @@ where there is no room for all, and give up what they leave.
 import pytest
 
 from engine.sampling_params import SamplingParams
+from engine.scheduling.plan import PlainRow
 from tests.engine.support.arrivals import add_request
 from tests.engine.support.workloads import Knobs, Request, essence, make_engine, run, truth
 
@@ -45,6 +46,32 @@ def test_a_token_that_is_not_known_is_waited_for():
     assert parts(engine) == [("a", 0, 20, 1)]
     step = engine.scheduler.step
     assert engine.scheduler.schedule().is_empty and engine.scheduler.step == step
+
+
+def plain_positions(knobs, request, monkeypatch):
+    """Those of the plain rows of all steps that answer the request."""
+    engine, plans = make_engine(knobs), []
+    schedule = engine.scheduler.schedule
+    monkeypatch.setattr(engine.scheduler, "schedule", lambda: plans.append(schedule()) or plans[-1])
+    assert run(engine, [request])["r"].finished
+    all_parts = [part for plan in plans for part in plan.scheduled]
+    assert [part for plan in plans for part in plan.others] == [p for p in all_parts if not isinstance(p, PlainRow)]
+    return [part.start for part in all_parts if isinstance(part, PlainRow)]
+
+
+@pytest.mark.parametrize("knobs", [Knobs(depth=1), Knobs(depth=2, runs_ahead=True)])
+def test_a_sequence_goes_on_by_plain_rows_but_for_blocks_and_its_end(knobs, monkeypatch):
+    """Position 31 fills a block, 32 needs one, and 38 gives the last token."""
+    request = choices(1, max_tokens=20, prompt=PROMPT[:20], ignore_eos=True)
+    assert plain_positions(knobs, request, monkeypatch) == [*range(20, 31), *range(33, 38)]
+
+
+@pytest.mark.parametrize(
+    "asked", [{"n": 2}, {"logprobs": 0}, {"prompt_logprobs": 0}, {"stop": ["x"]}, {"frequency_penalty": 0.5}]
+)
+def test_no_row_is_plain_of_which_more_is_wanted(asked, monkeypatch):
+    request = choices(**({"n": 1} | asked), max_tokens=20, prompt=PROMPT[:20], ignore_eos=True)
+    assert plain_positions(Knobs(), request, monkeypatch) == []
 
 
 @pytest.mark.parametrize(("num_tokens", "is_admitted"), [(80, True), (81, False)])

@@ -53,5 +53,14 @@ def test_a_character_cut_off_at_the_end_is_replaced(detokenizer):
     assert pieces[-1] == "\ufffd" and not any(pieces[:-1])
 
 
+def test_only_tokens_of_whole_characters_have_a_text_of_their_own(detokenizer):
+    texts, parts = detokenizer.whole_texts, TOKENIZER.encode("🐟")
+    assert [texts[token_id] for token_id in TOKENIZER.encode("Hello")] == streamed(
+        detokenizer, TOKENIZER.encode("Hello")
+    )[:-1]
+    assert len(parts) > 1 and [texts[token_id] for token_id in parts] == [None] * len(parts)
+    assert all(texts[token_id] is None for token_id in TOKENIZER.special_ids)
+
+
 def test_ids_beyond_the_tokenizer_stand_for_nothing(detokenizer):
     assert streamed(detokenizer, [len(TOKENIZER.token_bytes) + 50]) == ["", ""]

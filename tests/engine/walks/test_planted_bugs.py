@@ -182,6 +182,20 @@ def sample_every_chunk(self, lane, seq, num_tokens, plan, original=Scheduler._sc
         seq.num_pending += 1
 
 
+def plain_beyond_the_block(self, group, seq, original=Scheduler._plain_until):
+    return original(self, group, seq) + 2
+
+
+def plain_without_blocks(self, seq, original=BlockManager._leave_row):
+    plain_until = seq.plain_until
+    original(self, seq)
+    seq.plain_until = plain_until
+
+
+def follow_whatever_came_before(self, seq, step):
+    return self.runs_ahead
+
+
 def one_row_off(plan, blocks, epoch, original=engine.batch.batch.build_request):
     request = original(plan, blocks, epoch)
     if len(request.carried_rows) > 1:
@@ -273,6 +287,9 @@ PLANTED = [
     (TokenBudget, "num_schedulable", run_ahead_of_drafts),
     (Scheduler, "requeue_all", keep_pending_after_a_crash),
     (Scheduler, "_schedule", sample_every_chunk),
+    (Scheduler, "_plain_until", plain_beyond_the_block),
+    (BlockManager, "_leave_row", plain_without_blocks),
+    (TokenBudget, "follows", follow_whatever_came_before),
     (engine.core.llm_engine, "build_request", one_row_off),
     (engine.core.llm_engine, "build_request", choice_always_zero),
     (engine.core.llm_engine, "build_request", position_of_the_step),
