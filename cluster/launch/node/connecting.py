@@ -9,7 +9,7 @@ from ray._private.grpc_utils import init_grpc_channel
 from ray._private.worker import BaseContext
 
 from cluster.launch.node.ending import end_connection
-from cluster.launch.node.starting import init
+from cluster.launch.node.start.starting import init
 from cluster.launch.node.within import answers
 from engine.errors import InvalidConfig
 

@@ -15,6 +15,8 @@ RAY_ENVIRONMENT = {
     # none of them is used: ours have an environment of their own.
     "RAY_prestart_worker_first_driver": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without GPUs keeps CUDA_VISIBLE_DEVICES as it is
+    # On a busy machine, agents that raylets need may be late. 30 seconds are Ray's default.
+    "RAY_agent_register_timeout_ms": "300000",
     # Useful only to a dashboard, which such a cluster does not have.
     "RAY_enable_metrics_collection": "0",
     "RAY_task_events_report_interval_ms": "0",

@@ -12,7 +12,7 @@ from cluster.launch.node.children import Children
 from cluster.launch.node.logs import RAY, KeptLogs, RayFolder
 from cluster.launch.node.privacy import LOOPBACK_ONLY, starting_on_loopback, token_authentication
 from cluster.launch.node.ray_processes import RayProcesses
-from cluster.launch.node.starting import RayletDied, start
+from cluster.launch.node.start.starting import RayletDied, start
 from cluster.workers.placement import CPUS_PER_WORKER
 
 CPUS_BESIDE_WORKERS = 1  # Ray's logical CPUs for gateways and drivers

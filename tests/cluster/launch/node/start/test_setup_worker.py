@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launch.node.lean import SETUP_WORKER
+from cluster.launch.node.start.lean import SETUP_WORKER
 
 WORKER = (
     "import json, os, sys; print(json.dumps([os.environ['WORD'], os.environ['KEPT'], sys.executable, sys.argv[1:]]))"

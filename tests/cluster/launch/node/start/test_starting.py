@@ -5,7 +5,7 @@ import ray
 from ray._private import services
 from ray.exceptions import RaySystemError
 
-from cluster.launch.node.starting import init, start
+from cluster.launch.node.start.starting import init, start
 from engine.errors import InvalidConfig
 
 
@@ -21,9 +21,9 @@ def test_a_node_of_ray_s_is_looked_for_as_long_as_we_say(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(services, "get_node", look)
     monkeypatch.setattr("ray.init", lambda **_: services.get_node("address", "id"))
-    monkeypatch.setattr("cluster.launch.node.starting.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("cluster.launch.node.start.starting.LOOK_SECONDS", 0.0)
     if is_late:
-        monkeypatch.setattr("cluster.launch.node.starting.START_SECONDS", -1.0)
+        monkeypatch.setattr("cluster.launch.node.start.starting.START_SECONDS", -1.0)
         with pytest.raises(InvalidConfig, match="not there"):
             start()
     else:

@@ -11,8 +11,9 @@ import ray
 from ray._private import auto_init_hook
 from ray._private.worker import BaseContext
 
-from cluster.launch.node.lean import lean
 from cluster.launch.node.ray_processes import dead_raylets
+from cluster.launch.node.start.agents import agents_may_be_late
+from cluster.launch.node.start.lean import lean
 from engine.errors import InvalidConfig
 
 START_SECONDS = 120.0  # for Ray's processes on this machine to be there
@@ -20,7 +21,7 @@ LOOK_SECONDS = 0.2
 
 
 class RayletDied(InvalidConfig):
-    """While it started. It gives its agents 15 seconds, a number in its code, and then gives up."""
+    """While it started: one of its agents found no port, or did not start."""
 
 
 def start(**options: Any) -> BaseContext:
@@ -28,7 +29,7 @@ def start(**options: Any) -> BaseContext:
     START_SECONDS, RayletDied if another attempt may succeed.
     """
     try:
-        with _patience(), lean():
+        with patience(), lean():
             return init(address="local", **options)
     except Exception as error:  # Ray raises bare ones, too
         kind = RayletDied if isinstance(error, RayletDied) else InvalidConfig
@@ -37,10 +38,11 @@ def start(**options: Any) -> BaseContext:
 
 
 @contextlib.contextmanager
-def _patience() -> Iterator[None]:
-    """Ray looks for its new node for half a minute, a number in its code, and then gives up: too
-    soon on a machine whose cores are taken. Meanwhile each of its looks lasts as long as we allow,
-    or the raylet lives.
+def patience() -> Iterator[None]:
+    """For nodes that Ray starts in this process within the context. It looks for a new node for
+    half a minute, a number in its code, and then gives up: too soon on a machine whose cores are
+    taken. Meanwhile each of its looks lasts as long as we allow, or the raylet lives; and the
+    raylet does not wait for its agents.
     """
     services = ray._private.services
     look, end, already = services.get_node, time.monotonic() + START_SECONDS, dead_raylets()
@@ -58,7 +60,8 @@ def _patience() -> Iterator[None]:
 
     services.get_node = look_again
     try:
-        yield
+        with agents_may_be_late():
+            yield
     finally:
         services.get_node = look
 

@@ -1,0 +1,1 @@
+"""Ray starts on this machine, however busy it is."""
