@@ -32,7 +32,7 @@ class Load:
     concurrency: int = 64
     max_tokens: int = 200
     seed: int = 0
-    silence_seconds: float = 120.0
+    silence_seconds: float = 300.0  # as long as the server waits for an engine; a busy machine takes minutes
     resumes: bool = False  # whether clients come back to streams that break
 
 
