@@ -11,7 +11,7 @@ SETUP_WORKER = Path(__file__).with_name("setup_worker.py")
 
 
 @contextlib.contextmanager
-def lean() -> Iterator[None]:
+def without_what_nobody_asks() -> Iterator[None]:
     """The node that is started meanwhile has no autoscaler, no reader of logs and no server for a
     dashboard, each of them a Python process, 80 MB and two seconds of processor time; it starts
     workers by `SETUP_WORKER`.

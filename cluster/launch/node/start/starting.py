@@ -12,8 +12,7 @@ from ray._private import auto_init_hook
 from ray._private.worker import BaseContext
 
 from cluster.launch.node.ray_processes import dead_raylets
-from cluster.launch.node.start.agents import agents_may_be_late
-from cluster.launch.node.start.lean import lean
+from cluster.launch.node.start import agents, lean
 from engine.errors import InvalidConfig
 
 START_SECONDS = 120.0  # for Ray's processes on this machine to be there
@@ -29,7 +28,7 @@ def start(**options: Any) -> BaseContext:
     START_SECONDS, RayletDied if another attempt may succeed.
     """
     try:
-        with patience(), lean():
+        with patience(), lean.without_what_nobody_asks():
             return init(address="local", **options)
     except Exception as error:  # Ray raises bare ones, too
         kind = RayletDied if isinstance(error, RayletDied) else InvalidConfig
@@ -60,7 +59,7 @@ def patience() -> Iterator[None]:
 
     services.get_node = look_again
     try:
-        with agents_may_be_late():
+        with agents.agents_may_be_late():
             yield
     finally:
         services.get_node = look
