@@ -1,11 +1,14 @@
 """Ends this process' connection to Ray, with the processes that Ray has started from here."""
 
+import logging
 import threading
 from typing import Any
 
 import ray
 from ray._private.worker import global_worker
 from ray.exceptions import RaySystemError
+
+ENDING = "this process' connection to Ray is ending"
 
 
 class _Ending:
@@ -21,12 +24,18 @@ class _Ending:
 
     def __getattr__(self, name: str) -> Any:
         if threading.get_ident() != self._thread:
-            raise RaySystemError(f"this process' connection to Ray is ending ({name})")
+            raise RaySystemError(f"{ENDING} ({name})")
         return getattr(self._core_worker, name)
 
 
 def end_connection() -> None:
     """As `ray.shutdown`, whatever other threads of this process still ask Ray for."""
+    logging.getLogger("ray._raylet").addFilter(_is_news)
     if hasattr(global_worker, "core_worker"):
         global_worker.core_worker = _Ending(global_worker.core_worker)
     ray.shutdown()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a record of Ray's library tells more than that an answer came while it ended."""
+    return record.exc_info is None or ENDING not in str(record.exc_info[1])

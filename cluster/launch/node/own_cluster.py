@@ -55,7 +55,7 @@ def started(**options: Any) -> Iterator[tuple[BaseContext, RayProcesses]]:
             stack.callback(processes.shutdown)
             try:
                 with children.remembered(), processes.starting(), starting_on_loopback():
-                    context = start(**options)
+                    context = start(agents_may_be_late=attempt > 1, **options)
             except RayletDied:
                 if attempt == ATTEMPTS:
                     raise

@@ -21,6 +21,7 @@ from cluster.launch.app import APP_NAME, build_app
 from cluster.launch.node.ending import end_connection
 from cluster.launch.node.environment import RAY_ENVIRONMENT
 from cluster.launch.node.own_cluster import OBJECT_STORE_BYTES
+from cluster.launch.node.start.agents import agents_may_be_late
 from cluster.launch.node.start.starting import patience
 from cluster.launch.packages import ROOT
 from cluster.sockets import LOOPBACK
@@ -76,7 +77,7 @@ def _three_nodes(args: dict[str, Any]) -> Iterator[tuple[_Nodes, str]]:
     port = free_port()
     options = {"object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
     try:
-        with patience():
+        with patience(), agents_may_be_late():
             cluster.add_node(num_cpus=HEAD_CPUS, temp_dir=folder, **options)
         ray.init(
             address=cluster.address,
@@ -89,11 +90,11 @@ def _three_nodes(args: dict[str, Any]) -> Iterator[tuple[_Nodes, str]]:
         )
         starting.start()
         _wait_for_gateway()
-        with patience():
+        with patience(), agents_may_be_late():
             nodes = _Nodes(cluster, cluster.add_node(num_cpus=ENGINE_CPUS, **options))
         starting.join(START_SECONDS)
         assert not starting.is_alive(), "the application did not start"
-        with patience():
+        with patience(), agents_may_be_late():
             cluster.add_node(num_cpus=ENGINE_CPUS, **options)
         yield nodes, f"http://{LOOPBACK}:{port}"
     finally:

@@ -1,8 +1,9 @@
-"""Starts Ray's raylet without waiting for its agents, which are slow to start on a busy machine.
+"""Starts Ray's raylet without waiting for its agents, where they were too slow for it before.
 
 The agents are two Python programs. Where they choose their ports, the raylet waits for these in its
 constructor, for 15 seconds, a number in its code, and then aborts. It does not where it is told the
-ports. It then waits for an agent when it needs it, for RAY_agent_register_timeout_ms.
+ports. It then waits for an agent when it needs it, for RAY_agent_register_timeout_ms; and it ends
+if an agent cannot have its port, of which nobody else is told meanwhile.
 """
 
 import contextlib
@@ -18,9 +19,10 @@ from engine.errors import InvalidConfig
 
 LISTEN_PORT = "dashboard_agent_listen_port"  # which `start_raylet` tells the agent only
 AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "runtime_env_agent_port", LISTEN_PORT)
-# Between the ports of Ray's workers and those that Linux gives to outgoing connections: an agent
-# may be a minute late, and nobody is given its port meanwhile.
-FIRST_PORT, LAST_PORT = 20_000, 32_767
+# Between the ports of Ray's workers and those that Serve gives to gateways (from 30000) and Linux
+# to outgoing connections (from 32768): an agent may be a minute late for its port.
+FIRST_PORT, LAST_PORT = 20_000, 29_999
+_random = random.SystemRandom()  # not the user's, which others have seeded alike
 
 
 @contextlib.contextmanager
@@ -50,7 +52,7 @@ def agents_may_be_late() -> Iterator[None]:
 def free_ports(count: int) -> list[int]:
     """Different ones; raises InvalidConfig if there are too few."""
     found: list[int] = []
-    for port in random.sample(range(FIRST_PORT, LAST_PORT + 1), LAST_PORT + 1 - FIRST_PORT):
+    for port in _random.sample(range(FIRST_PORT, LAST_PORT + 1), LAST_PORT + 1 - FIRST_PORT):
         with contextlib.suppress(InvalidConfig):
             check_port(LOOPBACK, port)
             found.append(port)

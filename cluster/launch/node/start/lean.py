@@ -1,4 +1,4 @@
-"""A Ray on this machine alone, without what nobody asks there."""
+"""A Ray on this machine alone, without what nobody uses there."""
 
 import contextlib
 import functools
@@ -11,13 +11,13 @@ SETUP_WORKER = Path(__file__).with_name("setup_worker.py")
 
 
 @contextlib.contextmanager
-def without_what_nobody_asks() -> Iterator[None]:
-    """The node that is started meanwhile has no autoscaler, no reader of logs and no server for a
-    dashboard, each of them a Python process, 80 MB and two seconds of processor time; it starts
-    workers by `SETUP_WORKER`.
+def without_what_nobody_uses() -> Iterator[None]:
+    """The node that is started meanwhile has no autoscaler and no server for a dashboard, each of
+    them a Python process, 80 MB and two seconds of processor time; it starts workers by
+    `SETUP_WORKER`.
     """
     params, start_api_server = parameter.RayParams, node.Node.start_api_server
-    used = {"no_monitor": True, "include_log_monitor": False, "setup_worker_path": str(SETUP_WORKER)}
+    used = {"no_monitor": True, "setup_worker_path": str(SETUP_WORKER)}
     parameter.RayParams = functools.partial(params, **used)
     node.Node.start_api_server = lambda *_, **__: None
     try:

@@ -29,15 +29,11 @@ def main() -> None:
 
 def is_plain(context: dict[str, Any]) -> bool:
     """Whether it asks for nothing but this Python and values that are meant as they stand."""
-    values = context.get("env_vars") or {}
+    values = context.get("env_vars")
     others = [value for name, value in context.items() if name not in ("env_vars", "py_executable")]
-    is_this_python = context.get("py_executable") == sys.executable
-    return (
-        is_this_python
-        and "env_vars" in context
-        and not any(others)
-        and not any("$" in each for each in values.values())
-    )
+    if not isinstance(values, dict) or any("$" in each for each in values.values()):
+        return False
+    return context.get("py_executable") == sys.executable and not any(others)
 
 
 if __name__ == "__main__":

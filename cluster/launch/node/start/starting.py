@@ -20,15 +20,16 @@ LOOK_SECONDS = 0.2
 
 
 class RayletDied(InvalidConfig):
-    """While it started: one of its agents found no port, or did not start."""
+    """While it started. It gives its agents 15 seconds, a number in its code, and then gives up."""
 
 
-def start(**options: Any) -> BaseContext:
+def start(*, agents_may_be_late: bool = False, **options: Any) -> BaseContext:
     """A cluster of this machine; raises InvalidConfig if Ray's own processes do not start within
-    START_SECONDS, RayletDied if another attempt may succeed.
+    START_SECONDS, RayletDied if another attempt may succeed, with agents that may be late.
     """
+    late = agents.agents_may_be_late() if agents_may_be_late else contextlib.nullcontext()
     try:
-        with patience(), lean.without_what_nobody_asks():
+        with patience(), late, lean.without_what_nobody_uses():
             return init(address="local", **options)
     except Exception as error:  # Ray raises bare ones, too
         kind = RayletDied if isinstance(error, RayletDied) else InvalidConfig
@@ -40,8 +41,7 @@ def start(**options: Any) -> BaseContext:
 def patience() -> Iterator[None]:
     """For nodes that Ray starts in this process within the context. It looks for a new node for
     half a minute, a number in its code, and then gives up: too soon on a machine whose cores are
-    taken. Meanwhile each of its looks lasts as long as we allow, or the raylet lives; and the
-    raylet does not wait for its agents.
+    taken. Meanwhile each of its looks lasts as long as we allow, or the raylet lives.
     """
     services = ray._private.services
     look, end, already = services.get_node, time.monotonic() + START_SECONDS, dead_raylets()
@@ -59,8 +59,7 @@ def patience() -> Iterator[None]:
 
     services.get_node = look_again
     try:
-        with agents.agents_may_be_late():
-            yield
+        yield
     finally:
         services.get_node = look
 

@@ -1,9 +1,13 @@
 """The end of a connection that other threads still use, each time in a process of its own."""
 
+import logging
 import subprocess
 import sys
 
 import pytest
+from ray.exceptions import RaySystemError
+
+from cluster.launch.node.ending import ENDING, _is_news
 
 USE_AND_END = """
 import sys
@@ -57,3 +61,17 @@ def test_a_process_goes_on_whoever_still_asks_ray(use: str) -> None:
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.stdout.splitlines()[-1:] == ["the process goes on"], result.stderr
     assert result.returncode == 0
+
+
+@pytest.mark.parametrize(("error", "is_told"), [(f"{ENDING} (get_objects)", False), ("the node is lost", True)])
+def test_an_answer_that_comes_while_the_connection_ends_is_no_news(
+    caplog: pytest.LogCaptureFixture, error: str, is_told: bool
+) -> None:
+    """Ray's library would tell of it with a traceback."""
+    logger = logging.getLogger("ray._raylet")
+    logger.addFilter(_is_news)
+    try:
+        raise RaySystemError(error)
+    except RaySystemError:
+        logger.exception("failed to run async callback (user func)")
+    assert (error in caplog.text) == is_told

@@ -78,7 +78,7 @@ def start_idle() -> None:
     with ray_cluster(num_workers=4):
         titles = {short_title(title_of(pid)) for pid in descendants(os.getpid())}
         assert "raylet" in titles and not titles & {"ray::IDLE", "default_worker.py", "setup_worker.py"}
-        assert not titles & {"monitor.py", "log_monitor.py", "dashboard.py"}
+        assert not titles & {"monitor.py", "dashboard.py"}
 
 
 def raylet() -> int:

@@ -29,7 +29,6 @@ from cluster.launch.node.environment import set_environment
 
 os.environ["RAY_AUTH_MODE"] = "disabled"
 set_environment()
-own_cluster.ATTEMPTS = 1
 with (
     tempfile.TemporaryDirectory(prefix="sq-", dir="/tmp") as folder,
     own_cluster.started(num_cpus=1, include_dashboard=False, _temp_dir=folder),
