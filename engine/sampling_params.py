@@ -33,6 +33,7 @@ def quick_state(kind: Kind) -> Kind:
     pickled is the same.
     """
     names = [field.name for field in fields(kind)]
+    assert len(names) > 1, kind  # of one name, `attrgetter` makes no tuple
     values_of: Any = attrgetter(*names)
     setters = [getattr(kind, name).__set__ for name in names]  # a frozen instance refuses `setattr`
 

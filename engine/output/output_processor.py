@@ -43,8 +43,7 @@ class OutputProcessor:
         row, pooled, scheduled = 0, 0, plan.scheduled
         guesses = iter(output.draft_ids.tolist())
         for index, part in enumerate(scheduled, start=1):
-            is_plain = isinstance(part, PlainRow) and rows.all_finite
-            if is_plain and (told := self._grow(part, rows.token_ids[row], plan.step)) is not None:
+            if (told := self._grow(part, rows, row, plan.step)) is not None:
                 outputs.append(told)
                 row += 1
                 continue
@@ -116,12 +115,15 @@ class OutputProcessor:
             delta.finish_reason = "error"
         return _request_output(group, list(told.values()))
 
-    def _grow(self, part: Part, token_id: int, step: int) -> RequestOutput | None:
-        """What a sequence gains that goes on; None, and nothing is changed, if more than that
-        follows from the token.
+    def _grow(self, part: Part, rows: decoding.SampledRows, row: int, step: int) -> RequestOutput | None:
+        """What a sequence gains that goes on by a plain row; None, and nothing is changed, if more
+        than that follows from its token, or it is none.
         """
+        if not (isinstance(part, PlainRow) and rows.all_finite):
+            return None
+        token_id = rows.token_ids[row]
         group, seq, metrics = part.group, part.seq, part.group.metrics
-        text = self._whole_texts[token_id]
+        text = self._whole_texts[token_id] if 0 <= token_id < len(self._whole_texts) else None
         if text is None or token_id in group.stop_token_ids or seq.text.undecoded:
             return None
         if seq.finish_reason is not None or step < seq.first_valid_step or metrics.phase != "decode":

@@ -27,7 +27,16 @@ class PlainRow:
 
     def whole(self) -> "ScheduledSequence":
         """The same, as any other part."""
-        return ScheduledSequence(self.group, self.seq, self.start, 1, self.start, 0, 1, True)
+        return ScheduledSequence(
+            self.group,
+            self.seq,
+            self.start,
+            num_tokens=1,
+            prompt_row_start=self.start,
+            num_prompt_rows=0,
+            num_samples=1,
+            is_end=True,
+        )
 
 
 @dataclass(slots=True)

@@ -62,8 +62,8 @@ class Runner:
         input_ids = torch.tensor(ids, dtype=torch.int32, device=device) if stage.is_first else None
         hidden = self.model.config.layer.hidden_size
         received = None if stage.is_first else stage.recv(len(ids), hidden, self.model.dtype)
-        residual = self.model.forward(input_ids, received, positions.int().to(device), self.caches, metadata, adapters)
+        result = self.model.forward(input_ids, received, positions.int().to(device), self.caches, metadata, adapters)
         if stage.is_last:
-            return self.model.logits(residual)
-        stage.send(residual)
+            return self.model.logits(result)
+        stage.send(result)
         return None

@@ -13,7 +13,7 @@ from engine.worker.cache.trial_steps import decode_request, prefill_request
 from engine.worker.cache.warm_up import warm_up
 from engine.worker.device.device import Memory
 from engine.worker.device.errors import out_of_memory_advice
-from engine.worker.graphs.graphs import BYTES_PER_GRAPH, KINDS, batch_sizes, context_limits
+from engine.worker.graphs.graphs import BYTES_PER_GRAPH, num_graphs
 from engine.worker.model_runner import ModelRunner
 from engine.worker.shard import Shard
 
@@ -97,9 +97,8 @@ class CacheRoom:
         """At most."""
         if self._shard.why_no_graphs() is not None:
             return 0
-        of_one = len(batch_sizes(self._shard.config.max_num_seqs)) * (
-            len(KINDS) + len(context_limits(self._shard.max_model_len))
-        )
+        shard = self._shard
+        of_one = num_graphs(shard.config.max_num_seqs, shard.max_model_len, samples=shard.ranks.stage.is_last)
         return of_one if self._shard.draft is None else 2 * of_one
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from torch import Tensor
 
 from engine.worker.device.device import Capture, Replay
+from engine.worker.head.sampler import MAX_LOGITS_ROWS
 from ops.interface import Draws
 
 logger = logging.getLogger("squadron.worker")
@@ -32,6 +33,12 @@ def context_limits(max_model_len: int) -> list[int]:
         limits.append(limit)
         limit *= 8
     return [*limits, max_model_len]
+
+
+def num_graphs(max_num_seqs: int, max_model_len: int, *, samples: bool) -> int:
+    """At most, of a stage; `samples`: it is the last one."""
+    layers = len(batch_sizes(max_num_seqs)) * len(context_limits(max_model_len))
+    return layers + samples * len(batch_sizes(min(max_num_seqs, MAX_LOGITS_ROWS))) * len(KINDS)
 
 
 class Graphs:

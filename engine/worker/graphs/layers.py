@@ -81,14 +81,14 @@ class Layers:
         if graphs is not None and graphs.takes(request):
             if adapters is not None:
                 self._adapters.places.assign(adapters)
-            residual = graphs.run(request, lambda input_ids: inputs.fill_carried(request, input_ids), received)
+            result = graphs.run(request, lambda input_ids: inputs.fill_carried(request, input_ids), received)
             if not stage.is_last:
-                residual = residual.clone()  # the next step may begin before it has been sent
+                result = result.clone()  # the next step may begin before it has been sent
         else:
-            residual = _forward(self._model, self._cache, adapters, inputs.step_tensors(request, received))
+            result = _forward(self._model, self._cache, adapters, inputs.step_tensors(request, received))
         if not stage.is_last:
-            stage.send(residual)
-        return residual
+            stage.send(result)
+        return result
 
 
 def _forward(model: Decoder, cache: KVCache, adapters: RowAdapters | None, tensors: StepTensors) -> Tensor:

@@ -11,13 +11,9 @@ from engine.worker.cache.token_history import TokenHistory
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
 from engine.worker.graphs.sample_graphs import SampleGraphs
-from engine.worker.head.sampler import Sampled, num_top_logprobs, sample, take_rows
+from engine.worker.head.sampler import MAX_LOGITS_ROWS, Sampled, num_top_logprobs, sample, take_rows
 from engine.worker.inputs import Inputs
 from parallel.decoder import Decoder
-
-# Logits are made for so many rows at once: prompt logprobs may ask for thousands of rows of the
-# whole vocabulary.
-MAX_LOGITS_ROWS = 256
 
 
 class RowSampler:

@@ -50,8 +50,8 @@ def poisoned_engine(model: str, backend: str) -> Iterator[LLMEngine]:
         ops = engine.executor._worker._shard.model.ops
         whole = ops.embedding
 
-        def embedding(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-            return whole(ids, weight).masked_fill((ids == POISON)[:, None], torch.nan)
+        def embedding(ids: torch.Tensor, *others: Any) -> torch.Tensor:
+            return whole(ids, *others).masked_fill((ids == POISON)[:, None], torch.nan)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ops, "embedding", embedding)
@@ -158,10 +158,10 @@ def test_what_makes_the_worker_raise_ends_alone(untied: str) -> None:
         ops = engine.executor._worker._shard.model.ops
         whole = ops.embedding
 
-        def embedding(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        def embedding(ids: torch.Tensor, *others: Any) -> torch.Tensor:
             if (ids == POISON).any():
                 raise OverflowError("poison")
-            return whole(ids, weight)
+            return whole(ids, *others)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ops, "embedding", embedding)

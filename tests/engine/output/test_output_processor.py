@@ -3,6 +3,7 @@
 import pytest
 
 from engine.sampling_params import SamplingParams
+from engine.scheduling.plan import PlainRow
 from tests.engine.support.arrivals import add_request
 from tests.engine.support.workloads import Knobs, Request, essence, make_engine, run, truth
 
@@ -41,6 +42,24 @@ def test_an_exception_in_one_requests_text_fails_it_alone(monkeypatch):
     failed = [answer for answer in answers.values() if answer.error is not None]
     assert len(failed) == 1 and "detokenizer trouble" in failed[0].error
     assert sum(essence(answers[r.request_id]) == essence(undisturbed[r.request_id]) for r in requests) == 3
+
+
+def test_a_token_that_there_is_not_fails_its_request_alone(monkeypatch):
+    """Of a row that goes on, whose text is looked up."""
+    requests = [Request(f"r{n}", [n + 1] * 20, SamplingParams(seed=n, max_tokens=9), 0, None) for n in range(2)]
+    engine = make_engine(Knobs())
+    process, steps = engine.processor.process, iter(range(10**6))
+
+    def processed(plan, output, scheduler, now):
+        if next(steps) == 3:
+            assert isinstance(plan.scheduled[0], PlainRow)
+            output.token_ids[0] = 5000
+        return process(plan, output, scheduler, now)
+
+    monkeypatch.setattr(engine.processor, "process", processed)
+    answers = run(engine, requests)
+    assert answers["r0"].error is not None and answers["r1"].error is None
+    assert answers["r1"].outputs[0].token_ids == truth(requests[1], 0, seed=1)
 
 
 def test_an_exception_in_one_beam_search_fails_it_alone(monkeypatch):

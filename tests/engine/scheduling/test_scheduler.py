@@ -67,7 +67,15 @@ def test_a_sequence_goes_on_by_plain_rows_but_for_blocks_and_its_end(knobs, monk
 
 
 @pytest.mark.parametrize(
-    "asked", [{"n": 2}, {"logprobs": 0}, {"prompt_logprobs": 0}, {"stop": ["x"]}, {"frequency_penalty": 0.5}]
+    "asked",
+    [
+        {"n": 2},
+        {"best_of": 1},
+        {"logprobs": 0},
+        {"prompt_logprobs": 0},
+        {"stop": ["x"]},
+        {"frequency_penalty": 0.5},
+    ],
 )
 def test_no_row_is_plain_of_which_more_is_wanted(asked, monkeypatch):
     request = choices(**({"n": 1} | asked), max_tokens=20, prompt=PROMPT[:20], ignore_eos=True)

@@ -129,6 +129,8 @@ def random_params(rng: random.Random) -> SamplingParams:
         options["n"] = rng.randint(2, 4)
     elif kind < 0.35:
         options |= {"n": 2, "best_of": 4}
+    elif kind < 0.37:
+        options["best_of"] = 1
     if rng.random() < 0.3:
         options["temperature"] = 0.0
     if rng.random() < 0.2:

@@ -93,8 +93,8 @@ def estimate(model: Decoder, step: Step, gpu: Gpu) -> Estimate:
     )
     cache = torch.empty(64, model.num_kv_heads, 16, model.head_dim, dtype=torch.bfloat16, device=META)
     with torch.inference_mode(), recording(gpu) as launches:
-        residual = model.forward(rows, None, rows, [(cache, cache)] * model.num_layers, metadata)
-        choose(model.logits(residual[:num_sequences]), _wanted(num_sequences), kernels, step.draws)
+        hidden = model.forward(rows, None, rows, [(cache, cache)] * model.num_layers, metadata)
+        choose(model.logits(hidden[:num_sequences]), _wanted(num_sequences), kernels, step.draws)
     taken: Counter[str] = Counter()
     for launch in launches:
         taken[launch.kernel] += seconds(launch, step, gpu)

@@ -6,13 +6,16 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from engine.worker.graphs.graphs import Graphs, batch_sizes, context_limits
+from engine.worker.graphs.graphs import Graphs, batch_sizes, context_limits, num_graphs
 
 
 def test_sizes_are_few_and_reach_the_largest_batch() -> None:
     assert batch_sizes(256) == [1, 2, 4, 8, *range(16, 257, 8)]
     assert batch_sizes(11) == [1, 2, 4, 8, 11]
     assert batch_sizes(8) == [1, 2, 4, 8]
+    # Only the last stage samples, three kinds of rows and 256 rows at once.
+    assert (num_graphs(8, 512, samples=False), num_graphs(8, 512, samples=True)) == (4, 16)
+    assert num_graphs(1024, 4096, samples=True) - num_graphs(1024, 4096, samples=False) == 3 * len(batch_sizes(256))
     assert batch_sizes(3) == [1, 2, 3]
     assert batch_sizes(1) == [1]
 
