@@ -47,9 +47,10 @@ class Terminated(KeyboardInterrupt):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _terminate)
+    options = argparse.Namespace(command="")
     try:
+        _parser().parse_args(arguments, options)
         options.run(options)
     except ClusterLost as error:
         print(f"squadron {options.command}: {error}", file=sys.stderr)

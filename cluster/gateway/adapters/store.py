@@ -18,7 +18,6 @@ from cluster.owner import Owner
 from engine.request import Adapter
 
 NAMESPACE = b"squadron-adapter-changes"
-BY_NAME = b"squadron-adapters"  # where earlier versions stored each name by itself
 KEPT = 16  # versions of what is stored
 RETRY_AFTER = 5.0  # seconds
 
@@ -65,7 +64,8 @@ class RayAdapterStore:
     def _swap(self, name: str, before: Change | None, after: Change | None) -> bool:
         while True:
             number, changes = self._last()
-            if (found := changes.pop(name, None)) != before:
+            found = changes.pop(name, None)
+            if found != before or before == after:
                 return found == after  # by this call, if an answer was lost and it was made again
             if after is not None:
                 changes[name] = after
@@ -78,14 +78,14 @@ class RayAdapterStore:
             value = internal_kv._internal_kv_get(self._key(max(numbers)), namespace=NAMESPACE)
             if value is not None:  # otherwise many others came since
                 return max(numbers), msgspec.json.decode(value, type=dict[str, Change])
-        return 0, self._by_name()
+        return 0, {}
 
     def _add(self, number: int, changes: dict[str, Change]) -> bool:
         """False if another one has the number, or had it."""
         if internal_kv._internal_kv_put(self._key(number), msgspec.json.encode(changes), False, namespace=NAMESPACE):
             return False
         numbers = self._numbers()
-        is_late = max(numbers) >= number + KEPT
+        is_late = max(numbers, default=number) >= number + KEPT
         for old in [number] if is_late else [each for each in numbers if each <= number - KEPT]:
             internal_kv._internal_kv_del(self._key(old), namespace=NAMESPACE)
         return not is_late
@@ -96,20 +96,6 @@ class RayAdapterStore:
 
     def _key(self, number: int) -> bytes:
         return self._prefix + str(number).encode()
-
-    def _by_name(self) -> dict[str, Change]:
-        found = dict[str, Change]()
-        for key in internal_kv._internal_kv_list(self._prefix, namespace=BY_NAME):
-            value = internal_kv._internal_kv_get(key, namespace=BY_NAME)
-            if value is not None:
-                found[key.removeprefix(self._prefix).decode()] = _decoded(value)
-        return found
-
-
-def _decoded(value: bytes) -> Change:
-    """The first version stored no load's id."""
-    told = msgspec.json.decode(value, type=tuple[Adapter | None, str] | Adapter | None)
-    return Change(*told) if isinstance(told, tuple) else Change(told)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
 from cluster import owner
@@ -93,15 +92,3 @@ async def test_who_was_slow_undoes_nothing(values: KeyValues, num_others: int) -
     assert await own.swap("mine", None, store.Change(MINE, "own"))
     assert sorted(await other.read()) == sorted({f"{i % 3}" for i in range(num_others)} | {"mine"})
     assert len(values) <= store.KEPT
-
-
-async def test_what_earlier_versions_have_stored_is_read(values: KeyValues) -> None:
-    own = of_model("Qwen")
-    values[store.BY_NAME, own._prefix + b"mine"] = msgspec.json.encode(MINE)
-    values[store.BY_NAME, own._prefix + b"new"] = msgspec.json.encode((MINE, "1f"))
-    values[store.BY_NAME, own._prefix + b"gone"] = b"null"
-    found = {"gone": store.Change(None), "mine": store.Change(MINE), "new": store.Change(MINE, "1f")}
-    assert await own.read() == found
-    assert await own.swap("mine", store.Change(MINE), None)
-    del found["mine"]
-    assert await own.read() == found
