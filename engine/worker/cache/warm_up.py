@@ -2,13 +2,11 @@
 step would seem to hang.
 """
 
-from typing import get_args
-
 import torch
 
 from engine.worker.cache.trial_steps import decode_request, mixed_request, prefill_request
+from engine.worker.graphs.graphs import KINDS
 from engine.worker.model_runner import ModelRunner
-from ops.interface import Draws
 
 # Rows of a step for which products have a tile of their own; more than these have the largest one.
 ROWS = (1, 32, 64, 65)
@@ -25,7 +23,7 @@ def warm_up(runner: ModelRunner, *, max_num_seqs: int, max_num_batched_tokens: i
     with torch.inference_mode():
         for num_rows in sorted(decodes):
             runner.launch(decode_request(num_rows, longest)).result()
-        for draws in get_args(Draws):
+        for draws in KINDS:
             runner.launch(decode_request(1, longest, draws)).result()
         for num_rows in sorted(prefills):
             runner.launch(prefill_request(num_rows, max_num_seqs, longest)).result()
