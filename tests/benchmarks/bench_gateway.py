@@ -36,7 +36,7 @@ def measure(arguments: argparse.Namespace, *, is_bare: bool) -> dict[str, float]
     size = ("--streams", arguments.streams, "--tokens", arguments.tokens)
     with ExitStack() as stack:
         if is_bare:
-            pid, (http, steps) = stack.enter_context(started("server", "--bare", BARE_EVENT_BYTES, *size[:2]))
+            pid, (http, steps) = stack.enter_context(started("server", "--bare", BARE_EVENT_BYTES, *size))
         else:
             _, (orders, steps) = stack.enter_context(started("engine", *size))
             profile = ["--profile"] if arguments.profile else []

@@ -2,7 +2,7 @@
 could write such a stream: the same bytes from a bare protocol, a write a stream and step.
 
     python -m tests.benchmarks.gateway.server --engine PORT [--profile]
-    python -m tests.benchmarks.gateway.server --bare EVENT_BYTES --streams N
+    python -m tests.benchmarks.gateway.server --bare EVENT_BYTES --streams N --tokens N
 
 Prints its port; with --bare, also the one where clients ask for a step.
 """
@@ -28,6 +28,7 @@ from engine.frontend.garbage import COLLECTOR
 from engine.request import Request
 from tests.benchmarks.gateway.engine import TEXT, Order
 
+END = b"0\r\n\r\n"  # of an answer
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 BACKLOG = 16384
 
@@ -98,17 +99,19 @@ class Bare(asyncio.Protocol):
         self.streams.append(self._transport)
 
 
-async def serve_bare(event_bytes: int, num_streams: int) -> None:
+async def serve_bare(event_bytes: int, num_streams: int, num_tokens: int) -> None:
     data = f'{{"content":"{TEXT}"}}'.encode()
     event = b"data: " + data.ljust(event_bytes - 15) + b"\n\n"
     chunk = b"%x\r\n%s\r\n" % (len(event), event)
 
     async def step_on_demand(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while await reader.read(1):
+        for left in reversed(range(num_tokens)):
+            if not await reader.read(1):
+                return
             while len(Bare.streams) < num_streams:
                 await asyncio.sleep(0.01)
             for stream in Bare.streams:
-                stream.write(chunk)
+                stream.write(chunk if left else chunk + END)
 
     loop = asyncio.get_running_loop()
     http = await loop.create_server(Bare, LOOPBACK, 0, backlog=BACKLOG)
@@ -122,9 +125,13 @@ def main() -> None:
     parser.add_argument("--engine", type=int)
     parser.add_argument("--bare", type=int)
     parser.add_argument("--streams", type=int)
+    parser.add_argument("--tokens", type=int)
     parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
-    work = serve_bare(arguments.bare, arguments.streams) if arguments.bare else serve_gateway(arguments.engine)
+    if arguments.bare:
+        work = serve_bare(arguments.bare, arguments.streams, arguments.tokens)
+    else:
+        work = serve_gateway(arguments.engine)
     profile = cProfile.Profile()
     if arguments.profile:
         profile.enable()
