@@ -13,12 +13,20 @@ class Queues:
     here. `blocks` is replaced at a restart.
     """
 
-    def __init__(self, blocks: BlockManager, waiting: WaitingQueue) -> None:
+    def __init__(self, blocks: BlockManager, waiting: WaitingQueue, watermark: float) -> None:
+        """`watermark`: the share of blocks that running lanes keep for themselves."""
+        self._watermark = watermark
         self.blocks = blocks
         self.waiting = waiting
         self.running: list[Lane] = []
         self.swapped: list[Lane] = []
         self._lacks: dict[Lane, Lack] = {}  # of those that were found not to fit
+
+    @property
+    def num_admissible_blocks(self) -> int:
+        """Blocks that new lanes may take, and guesses."""
+        device = self.blocks.device
+        return device.num_free - (int(self._watermark * device.num_usable) if self.running else 0)
 
     def fits(self, lane: Lane, num_free: int, num_needed: Callable[[Lane], int]) -> bool:
         """Whether so many free blocks are as many as a lane without any needs. If not, they are

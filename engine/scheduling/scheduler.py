@@ -35,11 +35,10 @@ class Scheduler:
         *,
         swap_seconds_per_block: float,
     ) -> None:
-        self.queues = Queues(blocks, waiting)
+        self.queues = Queues(blocks, waiting, config.watermark)
         self.budget = TokenBudget(self.queues, step_limits(config, executor))
         self._drafting = Drafting(self.queues, config.speculative_config, self.budget.limits)
         self.preemption = Preemption(self.queues, PreemptionCosts(swap_seconds_per_block))
-        self.watermark = config.watermark
         self._max_loras = config.max_loras
         self._hands_over = config.kv_role == "producer"
         self.fetching = Fetching(self.queues)
@@ -119,7 +118,7 @@ class Scheduler:
                 end = seq.num_computed_tokens + num_tokens
                 if not (blocks.reserve(seq, end) or self.preemption.make_room(lane, seq, end, plan)):
                     break
-                drafts = () if seq.drafter is None else self._draft(lane.group, seq, plan)
+                drafts = () if seq.drafter is None else self._drafting.draft(lane.group, seq, plan)
                 self._schedule(lane, seq, num_tokens, plan, drafts)
                 decoding_left -= is_decoding
 
@@ -148,36 +147,10 @@ class Scheduler:
         num_whole = min(len(seq.block_table), seq.num_indexed_blocks + 1)
         return min(num_whole * self.blocks.block_size - 1, seq.num_prompt_tokens + group.max_output_tokens - 2)
 
-    def _draft(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> tuple[int, ...]:
-        """What the step checks beside the sequence's next token, if there is room."""
-        drafts = self._drafting.draft(group, seq, plan)
-        length = len(seq.token_ids)
-        return drafts if drafts and self._reserve_spare(seq, length, length + len(drafts)) else ()
-
-    def _ask(self, entry: ScheduledSequence) -> None:
-        """Have the draft model guess after the step, as far as there is room. A prompt takes no
-        more blocks for it: who else is admitted is not known yet.
-        """
-        seq, length = entry.seq, entry.start + entry.num_tokens
-        num_wanted = self._drafting.num_wanted(entry)
-        is_prompt = entry.num_tokens > 1 + len(entry.drafts)
-        if num_wanted and (is_prompt or not self._reserve_spare(seq, length, length + num_wanted)):
-            num_wanted = min(num_wanted, len(seq.block_table) * self.queues.blocks.block_size - length)
-        self._drafting.ask(entry, num_wanted)
-
-    def _reserve_spare(self, seq: Sequence, length: int, end: int) -> bool:
-        """Blocks beyond a sequence's length, for guesses: no lane is preempted for them, now or
-        when it next needs a block.
-        """
-        blocks = self.queues.blocks
-        num_taken = blocks.num_blocks(end) - blocks.num_blocks(length)
-        num_left = self._num_admissible_blocks() - sum(len(lane.seqs) for lane in self.queues.running)
-        return num_taken <= max(num_left, 0) and blocks.reserve(seq, end)
-
     def _swap_in(self, plan: SchedulerOutputs) -> None:
         for lane in list(self.queues.swapped):
             if not self._has_places(lane) or not self.queues.fits(
-                lane, self._num_admissible_blocks(), self._num_blocks_to_swap_in
+                lane, self.queues.num_admissible_blocks, self._num_blocks_to_swap_in
             ):
                 if not self.queues.running and not any(seq.num_pending for seq in lane.seqs):
                     plan.outgrown.append(lane)
@@ -204,7 +177,7 @@ class Scheduler:
             if sum(lengths) > self.blocks.device.num_usable or max(lengths) > self.blocks.max_blocks:
                 plan.outgrown.append(lane)
                 return
-            if not self.queues.fits(lane, self._num_admissible_blocks(), self._num_blocks_to_admit):
+            if not self.queues.fits(lane, self.queues.num_admissible_blocks, self._num_blocks_to_admit):
                 return
             if any(self.blocks.prefixes.fetch(seq, _salt(lane.group, seq)) for seq in lane.seqs):
                 self.fetching.set_aside(lane)
@@ -222,13 +195,6 @@ class Scheduler:
             if adapter.digest not in digests and len(digests) >= self._max_loras:
                 return False
         return self.budget.has_places(lane)
-
-    def _num_admissible_blocks(self) -> int:
-        """Blocks that new lanes may take: all but the watermark, which is reserved for running
-        ones.
-        """
-        device = self.blocks.device
-        return device.num_free - (int(self.watermark * device.num_usable) if self.queues.running else 0)
 
     def _schedule_newcomer(self, lane: Lane, plan: SchedulerOutputs) -> None:
         """Schedule a waiting lane. No lane is preempted for it: what does not fit waits for the
@@ -291,7 +257,7 @@ class Scheduler:
         seq.plain_until = self._plain_until(group, seq) if is_end else 0
         seq.last_step = lane.last_step = plan.step
         if seq.drafter is not None:
-            self._ask(entry)
+            self._drafting.ask(entry)
         if group.aside and end >= seq.num_prompt_tokens:
             self.queues.bring_back(group)
 

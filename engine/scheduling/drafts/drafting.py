@@ -25,7 +25,7 @@ MAX_BEHIND = 256
 
 
 class Drafting:
-    """Changes nothing but the sequences' drafters."""
+    """Changes nothing but the sequences' drafters, and the blocks reserved for guesses."""
 
     def __init__(self, queues: Queues, settings: SpeculativeConfig | None, limits: StepLimits) -> None:
         self._queues = queues
@@ -66,8 +66,9 @@ class Drafting:
         return False
 
     def draft(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> tuple[int, ...]:
-        """None, unless the step samples the sequence's next token and knows all before it; nor once
-        prompts have been promised what the step has left.
+        """What the step checks beside the sequence's next token, whose block is reserved. Nothing,
+        unless the step samples that token and knows all before it; nor once prompts have been
+        promised what the step has left.
         """
         if seq.drafter is None or seq.num_pending or seq.num_uncomputed_tokens > 1:
             return ()
@@ -79,14 +80,43 @@ class Drafting:
         guessed = seq.drafter.guess(seq.token_ids, min(plan.max_drafts - plan.num_drafts, num_wanted))
         if guessed and seq.matcher is not None:
             guessed = _allowed(guessed, seq, seq.matcher, seq.drafter)
-        return tuple(guessed)
+        length = len(seq.token_ids)
+        return tuple(guessed) if guessed and self._reserve(seq, length, length + len(guessed)) else ()
 
-    def num_wanted(self, entry: ScheduledSequence) -> int:
-        """How many tokens the draft model is to guess after the step's, for the next step to check;
-        0 where that has no room for them.
+    def ask(self, entry: ScheduledSequence) -> None:
+        """Enter what the draft model does of the sequence after the step, and have it guess as far
+        as there is room. It computes prompts with the model, and other tokens when it next guesses.
         """
-        seq, drafter = entry.seq, entry.seq.drafter
-        if not isinstance(drafter, ModelDrafter) or not entry.is_end:
+        drafter = entry.seq.drafter
+        if not isinstance(drafter, ModelDrafter):
+            return
+        if drafter.num_computed is None:
+            drafter.num_computed = entry.start
+        num_new, num_wanted = entry.num_tokens - len(entry.drafts), self._num_guesses(entry, drafter)
+        if not num_wanted and num_new == 1 and entry.is_end:
+            return
+        start, end = drafter.num_computed, min(entry.start + num_new, len(entry.seq.token_ids))
+        if end - start > max(num_new, MAX_BEHIND):
+            end, num_wanted = start + max(num_new, MAX_BEHIND), 0
+        if start < end or num_wanted:
+            entry.draft_range, entry.num_proposals = (start, end), num_wanted
+        drafter.num_computed, drafter.num_asked = end, num_wanted
+
+    def _num_guesses(self, entry: ScheduledSequence, drafter: ModelDrafter) -> int:
+        """That the next step can check, for which there are blocks. A prompt takes no more blocks
+        for them: who else is admitted is not known yet.
+        """
+        seq, length = entry.seq, entry.start + entry.num_tokens
+        num_wanted = self._num_wanted(entry, drafter)
+        is_prompt = entry.num_tokens > 1 + len(entry.drafts)
+        if num_wanted and (is_prompt or not self._reserve(seq, length, length + num_wanted)):
+            return min(num_wanted, len(seq.block_table) * self._queues.blocks.block_size - length)
+        return num_wanted
+
+    def _num_wanted(self, entry: ScheduledSequence, drafter: ModelDrafter) -> int:
+        """As `_num_guesses`, without regard to blocks; 0 where the next step has no room."""
+        seq = entry.seq
+        if not entry.is_end:
             return 0
         num_running = self._num_running()
         if num_running >= self._max_rows:
@@ -99,24 +129,14 @@ class Drafting:
         num_wanted = drafter.num_wanted(len(seq.token_ids), is_checking=bool(entry.drafts))
         return max(min(num_wanted, num_left, share), 0)
 
-    def ask(self, entry: ScheduledSequence, num_wanted: int) -> None:
-        """Enter what the draft model does of the sequence, for whose guesses there are blocks. It
-        computes prompts with the model, and other tokens when it next guesses.
+    def _reserve(self, seq: Sequence, length: int, end: int) -> bool:
+        """Blocks beyond a sequence's length, for guesses: no lane is preempted for them, now or
+        when it next needs a block.
         """
-        drafter = entry.seq.drafter
-        if not isinstance(drafter, ModelDrafter):
-            return
-        if drafter.num_computed is None:
-            drafter.num_computed = entry.start
-        num_new = entry.num_tokens - len(entry.drafts)
-        if not num_wanted and num_new == 1 and entry.is_end:
-            return
-        start, end = drafter.num_computed, min(entry.start + num_new, len(entry.seq.token_ids))
-        if end - start > max(num_new, MAX_BEHIND):
-            end, num_wanted = start + max(num_new, MAX_BEHIND), 0
-        if start < end or num_wanted:
-            entry.draft_range, entry.num_proposals = (start, end), num_wanted
-        drafter.num_computed, drafter.num_asked = end, num_wanted
+        blocks = self._queues.blocks
+        num_taken = blocks.num_blocks(end) - blocks.num_blocks(length)
+        num_left = self._queues.num_admissible_blocks - self._num_running()
+        return num_taken <= max(num_left, 0) and blocks.reserve(seq, end)
 
     def _num_running(self) -> int:
         return sum([len(lane.seqs) for lane in self._queues.running])
