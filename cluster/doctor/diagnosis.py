@@ -4,12 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from cluster.doctor.checks import limits, room, same
 from cluster.doctor.checks.collective import check_collective
+from cluster.doctor.checks.folders import check_folders
 from cluster.doctor.checks.labels import check_labels
 from cluster.doctor.checks.ports import check_http, check_reach
-from cluster.doctor.facts.nodes import alive_nodes, ask_nodes
+from cluster.doctor.facts.nodes import ask_nodes
 from cluster.doctor.finding import Finding
 from cluster.doctor.need import Need
 from cluster.launch.serve_calls import is_serve_up
+from cluster.workers.nodes import alive_nodes
 
 OF_NODES = (
     *(same.check_versions, same.check_code, same.check_gpu_kinds, same.check_networks),
@@ -27,13 +29,13 @@ def diagnose(needs: Sequence[Need], port: int) -> Iterator[Finding]:
     for check in OF_NODES:
         yield from check(facts)
     is_serving = is_serve_up()
-    resources = {node.node_id: node.resources for node in nodes}
-    yield from room.check_gpus_seen(facts, resources)
+    yield from room.check_gpus_seen(facts, {node.node_id: node.resources for node in nodes})
+    answering = [node for node in nodes if node.node_id in {each.node_id for each in facts}]
     if needs:
         yield from check_labels(needs, nodes)
-        yield from room.check_room(needs, resources)
-        yield from room.check_fits(needs, facts, is_serving=is_serving)
-    answering = [node for node in nodes if node.node_id in {each.node_id for each in facts}]
+        yield from check_folders(needs, answering)
+        yield from room.check_room(needs, nodes)
+        yield from room.check_fits(needs, facts, nodes, is_serving=is_serving)
     yield from check_reach(answering)
     yield from check_http(answering, port, is_serving=is_serving)
     for need in needs:

@@ -27,10 +27,13 @@ class Gateway:
         max_queue_seconds: float = 0,
         observers: Observers | None = None,
         prefill: PrefillEngines | None = None,
+        starts_for_requests: bool = False,
     ) -> None:
         """`max_attempts`, `patience`: see `AttemptLimits`. `max_queue_seconds`: see `Door`.
-        `prefill`: engines that compute long prompts, if there are any.
+        `prefill`: engines that compute long prompts, if there are any. `starts_for_requests`:
+        whether an engine starts for a request where there is none.
         """
+        self._starts_for_requests = starts_for_requests
         self._engines = engines
         self._observers = observers or Observers()
         self._journals = Journals(self._observers.figures.ended)
@@ -102,13 +105,17 @@ class Gateway:
                 journal.abort()
 
     async def health(self) -> list[str]:
-        """One line per problem; empty if requests can be taken."""
+        """One line per problem; empty if requests can be taken, if need be until an engine has
+        started for them.
+        """
         if self._journals.is_draining:
             return ["the server is shutting down"]
         reports = self._connections.reports()
         if any(report.problem is None for report in reports):
             return []
-        return [f"{report.replica}: {report.problem}" for report in reports] or ["no engine replica is there"]
+        if not reports:
+            return [] if self._starts_for_requests else ["no engine replica is there"]
+        return [f"{report.replica}: {report.problem}" for report in reports]
 
     async def deep_health(self) -> list[str]:
         """As `health`, after every replica has generated a token."""

@@ -17,6 +17,7 @@ class ModelOptions:
     lora: Lora = NO_LORA
     prefill_min_tokens: int | None = None  # see `Prefill`; None: there are no engines for that
     prefill_is_shared: bool = True  # see `Prefill`
+    starts_for_requests: bool = False  # whether there is no engine while there are no requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from cluster.download.models import planned
 from cluster.gateway.deployment import GatewayDeployment
 from cluster.launch.config.app_config import read_app_config
 from cluster.launch.config.engines import ENGINES, MAX_ONGOING_REQUESTS, PREFILL_ENGINES, engines_of
-from cluster.launch.gpus import check_gpus
+from cluster.launch.gpus import check_gpus, settled
 from cluster.logs import serve_logging
 
 APP_NAME = "squadron"
@@ -25,7 +25,7 @@ def build_app(args: dict[str, Any], *, kills_workers: bool = False) -> serve.App
     """
     config = read_app_config(args)
     models = config.all_models()
-    engine_configs = [planned(model.engine_config())[0] for model in models]
+    engine_configs = [settled(planned(model.engine_config())[0], config.max_gpus) for model in models]
     options = tuple(model.options(engine) for model, engine in zip(models, engine_configs, strict=True))
     least = [model.least_engines for model in models]
     check_gpus(list(zip(engine_configs, least, strict=True)), config.max_gpus)

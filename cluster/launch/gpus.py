@@ -1,12 +1,23 @@
-"""Whether a cluster has as many GPUs as the engines of an application need."""
+"""Whether a cluster has, or will have, the GPUs that the engines of an application need."""
 
 from collections.abc import Sequence
 
 import ray
 
-from cluster.workers.placement import has_gpus
+from cluster.workers.nodes import alive_nodes
+from cluster.workers.placement import has_gpus, lacking_places
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
+
+
+def settled(config: EngineConfig, max_gpus: int | None) -> EngineConfig:
+    """With the device that all its engines will use: with `auto`, nodes that are still to come, or
+    are lost for a while, would decide it for each engine anew. `max_gpus`: see `check_gpus`.
+    """
+    if config.device != "auto" or not ray.is_initialized():
+        return config
+    on_gpus = has_gpus(config) or (max_gpus or 0) >= config.world_size
+    return config.model_copy(update={"device": "cuda" if on_gpus else "cpu"})
 
 
 def check_gpus(engines: Sequence[tuple[EngineConfig, int]], max_gpus: int | None) -> None:
@@ -19,6 +30,7 @@ def check_gpus(engines: Sequence[tuple[EngineConfig, int]], max_gpus: int | None
     needs = [(config, number, number * config.world_size) for config, number in engines if has_gpus(config)]
     wanted, now = sum(gpus for *_, gpus in needs), int(ray.cluster_resources().get("GPU", 0))
     if wanted <= max(now, max_gpus or 0):
+        _check_places([(config, number) for config, number, _ in needs], nodes_may_come=(max_gpus or 0) > now)
         return
     each = ", ".join(f"{number} engine(s) of {config.model_name} × {config.world_size}" for config, number, _ in needs)
     there = f"the cluster has {now}" if max_gpus is None else f"the cluster has {now} and max_gpus={max_gpus}"
@@ -26,3 +38,15 @@ def check_gpus(engines: Sequence[tuple[EngineConfig, int]], max_gpus: int | None
         f"{each}: {wanted} GPU(s) are needed, and {there}; lower num_engines or tensor_parallel_size, or, if nodes are "
         "still to come, set max_gpus to what all will have"
     )
+
+
+def _check_places(engines: Sequence[tuple[EngineConfig, int]], *, nodes_may_come: bool) -> None:
+    if nodes_may_come:
+        return
+    nodes = alive_nodes()
+    for config, number in engines:
+        lack = lacking_places(config, number, nodes)
+        if lack is not None:
+            raise InvalidConfig(
+                f"{lack}; correct what the nodes are to have, or, if some are still to come, set max_gpus"
+            )

@@ -3,12 +3,14 @@ tensor-parallel ranks share a node.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 
+from cluster.workers.nodes import KIND, Node, num_places
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 
@@ -72,6 +74,18 @@ def bundles_of(config: EngineConfig) -> list[Bundle]:
     return [{"CPU": driver["num_cpus"], "GPU": driver["num_gpus"]} | _kind_of_gpu(config)]
 
 
+def lacking_places(config: EngineConfig, num_engines: int, nodes: Sequence[Node]) -> str | None:
+    """What so many engines lack for which only these nodes are there, a line; None: no places."""
+    wanted, there = num_engines * config.pipeline_parallel_size, num_places(config, nodes)
+    if not has_gpus(config) or wanted <= there:
+        return None
+    wishes = [f"accelerator_type={config.accelerator_type}"] * (config.accelerator_type is not None)
+    wishes += [f"node_labels={config.node_labels}"] * bool(config.node_labels)
+    places = f"{wanted} place(s) of {config.tensor_parallel_size} GPU(s) on one node"
+    where = f" with {' and '.join(wishes)}" if wishes else ""
+    return f"{num_engines} engine(s) of {config.model_name} need {places}{where}, and the cluster has {there}"
+
+
 def place(
     config: EngineConfig, *, cpus_per_worker: float = CPUS_PER_WORKER, timeout: int = PLACEMENT_SECONDS
 ) -> Placement:
@@ -120,7 +134,7 @@ def _stage_bundles(config: EngineConfig, cpus_per_worker: float, num_gpus: int) 
 
 def _kind_of_gpu(config: EngineConfig) -> Bundle:
     """The resource by which Ray tells kinds of GPUs apart: nodes of the kind have 1 of it."""
-    return {f"accelerator_type:{config.accelerator_type}": KIND_SHARE} if config.accelerator_type is not None else {}
+    return {KIND + config.accelerator_type: KIND_SHARE} if config.accelerator_type is not None else {}
 
 
 def _on_which_node(config: EngineConfig) -> dict[str, Any]:

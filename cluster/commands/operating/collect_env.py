@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from cluster.commands.server.server_options import add_server_options
 from cluster.doctor.facts.node import NodeFacts, read_node
-from cluster.doctor.facts.nodes import alive_nodes, ask_nodes
+from cluster.doctor.facts.nodes import ask_nodes
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.memory import human
+from cluster.workers.nodes import alive_nodes
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

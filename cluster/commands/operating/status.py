@@ -11,8 +11,8 @@ from ray import serve
 from cluster.commands.command_line import add_server_options
 from cluster.commands.operating.server_status import lines_of
 from cluster.commands.server.server_options import add_server_options as add_serve_options
-from cluster.doctor.facts.nodes import Node, alive_nodes
 from cluster.launch.ray_cluster import ray_cluster
+from cluster.workers.nodes import Node, alive_nodes
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

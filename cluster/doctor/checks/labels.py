@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from cluster.doctor.facts.nodes import Node
 from cluster.doctor.finding import Finding, failure
 from cluster.doctor.need import Need
-
-KIND = "accelerator_type:"
+from cluster.workers.nodes import KIND, Node, has_labels
 
 
 def check_labels(needs: Sequence[Need], nodes: Sequence[Node]) -> Iterator[Finding]:
@@ -28,9 +26,3 @@ def check_labels(needs: Sequence[Need], nodes: Sequence[Node]) -> Iterator[Findi
                 f"{', '.join(there) or 'none'}",
                 "correct accelerator_type: names are Ray's, as in ray.util.accelerators",
             )
-
-
-def has_labels(node: Node, wanted: dict[str, str]) -> bool:
-    """Of wanted values those that are plain: Ray also knows !value and in(...), which pass here."""
-    plain = {name: value for name, value in wanted.items() if not value.startswith(("!", "in("))}
-    return all(node.labels.get(name) == value for name, value in plain.items())

@@ -8,7 +8,8 @@ from cluster.doctor.facts.node import NodeFacts
 from cluster.doctor.finding import Finding, failure, ok, warning
 from cluster.doctor.need import Need
 from cluster.memory import LEAST_WEIGHT_SHARE, human
-from cluster.workers.placement import Bundle, bundles_of, has_gpus
+from cluster.workers.nodes import Node, is_meant
+from cluster.workers.placement import Bundle, bundles_of, has_gpus, lacking_places
 from cluster.workers.room_beside import fit
 from engine.config import EngineConfig
 
@@ -42,35 +43,43 @@ def check_gpus_seen(nodes: Sequence[NodeFacts], resources: dict[str, Bundle]) ->
         yield ok("gpus", kinds or "none: the CPUs compute")
 
 
-def check_room(needs: Sequence[Need], resources: dict[str, Bundle]) -> Iterator[Finding]:
+def check_room(needs: Sequence[Need], nodes: Sequence[Node]) -> Iterator[Finding]:
     """Whether Ray could place all engines on an empty cluster."""
     bundles = [bundle for need in needs for _ in range(need.num_engines) for bundle in bundles_of(need.config)]
-    wanted, there = (sum(each.get("GPU", 0) for each in sizes) for sizes in (bundles, resources.values()))
+    resources = [node.resources for node in nodes]
+    wanted, there = (sum(each.get("GPU", 0) for each in sizes) for sizes in (bundles, resources))
     names = "; ".join(map(str, needs))
+    lack = next(filter(None, (lacking_places(need.config, need.num_engines, nodes) for need in needs)), None)
     if wanted > there:
         yield failure("room", f"{names}: {wanted:g} GPU(s) are needed, and the cluster has {there:g}", MORE)
-    elif not fit(bundles, list(resources.values())):
+    elif lack is not None:
+        yield failure("room", lack, MORE)
+    elif not fit(bundles, resources):
         sizes = ", ".join(str(bundle) for bundle in sorted(bundles, key=str, reverse=True)[:8])
         yield failure("room", f"{names}: no way to place {sizes}, each on one node", MORE)
     else:
         yield ok("room", f"{names}; {wanted:g} of {there:g} GPU(s)")
 
 
-def check_fits(needs: Sequence[Need], nodes: Sequence[NodeFacts], *, is_serving: bool) -> Iterator[Finding]:
+def check_fits(
+    needs: Sequence[Need], facts: Sequence[NodeFacts], nodes: Sequence[Node], *, is_serving: bool
+) -> Iterator[Finding]:
     """Whether a rank's weights and cache fit, where ranks are as evenly spread as can be.
     `is_serving`: something runs already, perhaps this, and takes of what is available.
     """
     for need in needs:
+        meant = {node.node_id for node in nodes if is_meant(node, need.config)}
+        there_for_it = [each for each in facts if each.node_id in meant]
         if has_gpus(need.config):
-            yield _gpu_memory(need, nodes)
+            yield _gpu_memory(need, there_for_it)
         else:
-            there = sum(node.memory_total if is_serving else node.memory_available for node in nodes)
+            there = sum(each.memory_total if is_serving else each.memory_available for each in there_for_it)
             yield _host_memory(need, there, "there in all" if is_serving else "available")
 
 
-def _gpu_memory(need: Need, nodes: Sequence[NodeFacts]) -> Finding:
+def _gpu_memory(need: Need, facts: Sequence[NodeFacts]) -> Finding:
     name, config = need.config.model_name, need.config
-    totals = [gpu.total for node in nodes for gpu in node.gpus]
+    totals = [gpu.total for each in facts for gpu in each.gpus]
     if totals and not any(totals):
         return ok("fits", f"{name}: not known, since these GPUs do not tell their memory")
     smallest = min(filter(None, totals), default=0)

@@ -1,7 +1,6 @@
 """Asks every node of a Ray cluster what it is."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -10,31 +9,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster.doctor.facts.node import NodeFacts, read_node
 from cluster.doctor.finding import Finding, failure, ok
-from cluster.workers.placement import Bundle
+from cluster.workers.nodes import Node
 from cluster.workers.ray_errors import reason_of
 
 ANSWER_SECONDS = 60.0  # for a node to start a process that imports Ray, and answer
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """As Ray's GCS knows it."""
-
-    node_id: str
-    address: str
-    resources: Bundle  # in all
-    labels: dict[str, str]
-
-
-def alive_nodes() -> list[Node]:
-    """The one that this process is connected to comes first."""
-    nodes = [
-        Node(node["NodeID"], node["NodeManagerAddress"], dict(node["Resources"]), dict(node.get("Labels") or {}))
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-    here = ray.get_runtime_context().get_node_id()
-    return sorted(nodes, key=lambda node: (node.node_id != here, node.address))
 
 
 def ask_nodes(nodes: Sequence[Node]) -> tuple[list[NodeFacts], list[Finding]]:

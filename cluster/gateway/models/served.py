@@ -45,6 +45,7 @@ class Served(NamedTuple):
             max_queue_seconds=options.max_queue_seconds,
             observers=observers,
             prefill=prefill_engines(others, owner.token, own),
+            starts_for_requests=own.starts_for_requests,
         )
         loading = None
         if own.lora.loadable is not None:

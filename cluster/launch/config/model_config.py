@@ -127,7 +127,13 @@ class ModelConfig(BaseModel):
         self._check_prefill(engine)
         least = self.prefill_min_tokens if self.num_prefill_engines else None
         lora = read_lora(self.lora_modules, self.lora_roots, engine)
-        return ModelOptions(engine.model_name, lora, least, prefill_is_shared=engine.kv_offloading_path is None)
+        return ModelOptions(
+            engine.model_name,
+            lora,
+            least,
+            prefill_is_shared=engine.kv_offloading_path is None,
+            starts_for_requests=self.autoscaling is not None and self.autoscaling.min_engines == 0,
+        )
 
 
 def checked_aliases(given: dict[str, Target], models: Sequence[ModelOptions]) -> dict[str, Alias]:

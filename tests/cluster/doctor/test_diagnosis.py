@@ -1,8 +1,10 @@
 """A cluster of three nodes on this machine, looked at by real tasks, actors and collectives."""
 
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +12,13 @@ import ray
 from ray.util.placement_group import placement_group_table
 
 from cluster.doctor.checks.collective import check_collective
+from cluster.doctor.checks.folders import check_folders
 from cluster.doctor.checks.ports import check_http, check_reach, hear
 from cluster.doctor.diagnosis import diagnose
-from cluster.doctor.facts.nodes import alive_nodes, ask_nodes, on_node, results
+from cluster.doctor.facts.nodes import ask_nodes, on_node, results
 from cluster.doctor.finding import Finding
 from cluster.launch.packages import ROOT
+from cluster.workers.nodes import alive_nodes
 from tests.cluster.doctor.made import need, only
 from tests.cluster.several_nodes import several_nodes
 from tests.end_to_end.test_command import SQUADRON
@@ -51,6 +55,17 @@ def test_all_checks_of_a_plan(cluster: Any, free_port: int) -> None:
     assert found["collective"].text.startswith("4 ranks on ") and "(cpu)" in found["collective"].text
     states = {group["state"] for group in placement_group_table().values()}
     assert states == {"REMOVED"}, "everything was given back"
+
+
+def test_nodes_without_the_models_folder_are_named(cluster: Any, tmp_path: Path) -> None:
+    """All nodes are this machine: where an engine may be is told by labels."""
+    folder = tmp_path / "model"
+    shutil.copytree(ROOT / "configs" / "demo", folder)
+    needs = [need(model=str(folder), node_labels={"region": "eu"}), need()]
+    assert f"{folder}" in only(list(check_folders(needs, alive_nodes())), "ok").text
+    shutil.rmtree(folder)
+    found = [finding for finding in check_folders(needs, alive_nodes()) if finding.state == "failure"]
+    assert [str(folder) in finding.text for finding in found] == [True]
 
 
 @pytest.mark.long

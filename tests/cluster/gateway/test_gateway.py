@@ -131,9 +131,13 @@ class Replicas:
 async def make_gateway() -> AsyncIterator[Callable[..., Coroutine[None, None, Gateway]]]:
     gateways: list[tuple[Gateway, Replicas]] = []
 
-    async def make(*replicas: Replica, max_attempts: int = 1, patience: float = SECONDS) -> Gateway:
+    async def make(
+        *replicas: Replica, max_attempts: int = 1, patience: float = SECONDS, starts_for_requests: bool = False
+    ) -> Gateway:
         engines = Replicas(*replicas)
-        gateway = Gateway(engines, max_attempts=max_attempts, patience=patience)
+        gateway = Gateway(
+            engines, max_attempts=max_attempts, patience=patience, starts_for_requests=starts_for_requests
+        )
         await gateway.start("127.0.0.1")
         gateways.append((gateway, engines))
         return gateway
@@ -154,6 +158,12 @@ def report(replica: str, problem: str | None = None) -> EngineReport:
     """Of an engine that has done nothing yet."""
     names = [field.name for field in fields(EngineStats)]
     return EngineReport(replica, "node", 1, problem, EngineStats(**dict.fromkeys(names, 0)))
+
+
+async def test_a_server_without_engines_is_well_if_requests_start_one(make_gateway) -> None:
+    """Otherwise a load balancer would never send it the request that does."""
+    assert await (await make_gateway()).health() == ["no engine replica is there"]
+    assert await (await make_gateway(starts_for_requests=True)).health() == []
 
 
 async def test_many_streams_over_one_connection(make_gateway) -> None:

@@ -71,6 +71,43 @@ def test_all_models_count_and_scaled_ones_with_their_least() -> None:
         build_app({"engine": GPUS, "autoscaling": {"min_engines": 4, "max_engines": 9}})
 
 
+@pytest.mark.parametrize(
+    ("wish", "number", "lacking"),
+    [
+        (
+            {"tensor_parallel_size": 6},
+            1,
+            r"1 engine\(s\) of demo need 1 place\(s\) of 6 GPU\(s\) on one node, and .* has 0",
+        ),
+        (
+            {"accelerator_type": "H100"},
+            2,
+            r"need 2 place\(s\) of 2 GPU\(s\) on one node with accelerator_type=H100, and .* 1;",
+        ),
+        ({"accelerator_type": "L4"}, 1, r"with accelerator_type=L4, and the cluster has 0; .* set max_gpus$"),
+        ({"node_labels": {"region": "eu"}}, 2, r"with node_labels={'region': 'eu'}, and the cluster has 1;"),
+    ],
+)
+def test_gpus_count_where_an_engine_may_have_them(wish: dict[str, Any], number: int, lacking: str) -> None:
+    """Otherwise it would wait for a place for ever."""
+    with pytest.raises(InvalidConfig, match=lacking):
+        build_app({"engine": GPUS | wish, "num_engines": number})
+    build_app({"engine": GPUS | wish, "num_engines": number, "max_gpus": 12})  # others are to come
+
+
+def test_the_device_is_settled_once() -> None:
+    """An engine that is started again while a node is away must not become one on CPUs."""
+
+    def device_of(**changes: Any) -> str:
+        args = {"engine": {"model": "configs/demo", "tensor_parallel_size": 4, "pipeline_parallel_size": 2}} | changes
+        engine = build_app(args)._bound_deployment.init_args[0][0]._bound_deployment
+        config = next(argument for argument in engine.init_args if isinstance(argument, EngineConfig))
+        return config.device
+
+    assert (device_of(), device_of(max_gpus=7), device_of(max_gpus=8)) == ("cpu", "cpu", "cuda")
+    assert device_of(engine={"model": "configs/demo"}) == "cuda"
+
+
 def test_cpus_need_none() -> None:
     build_app({"engine": GPUS | {"device": "cpu"}, "num_engines": 40})
 

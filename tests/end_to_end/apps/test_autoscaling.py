@@ -96,4 +96,5 @@ def test_none_until_somebody_asks() -> None:
     with running({"min_engines": 0, "max_engines": 1}) as url:
         expected = ask(url, QUESTIONS[0])
         wait_until(lambda: num_engines(url) == 0, "an engine stays that has nothing to do")
+        assert httpx.get(f"{url}/health").status_code == 200  # or a load balancer would send no more requests
         assert ask(url, QUESTIONS[0]) == expected

@@ -1,7 +1,7 @@
 """Labels and kinds of GPUs that nobody has."""
 
 from cluster.doctor.checks.labels import check_labels
-from cluster.doctor.facts.nodes import Node
+from cluster.workers.nodes import Node
 from tests.cluster.doctor.made import need, only
 
 NODES = [Node("a", "10.0.0.1", {"CPU": 8.0, "accelerator_type:A100": 1.0}, {"region": "eu"})]
