@@ -31,7 +31,7 @@ DESCRIPTIONS = {
     "ops_backend": "kernels; auto: the best for the device",
     "exact": "a request's results do not depend on other requests; --no-exact: use cuBLAS on GPUs",
     "kv_cache_dtype": "type of the cache; auto: that of the weights; fp8_e4m3: half of bfloat16's size, on GPUs",
-    "enforce_eager": "launch each kernel of a decode step instead of replaying CUDA graphs (on the CPU: tapes)",
+    "enforce_eager": "launch each kernel of a step instead of replaying CUDA graphs (on the CPU: tapes)",
     "enable_lora": "let requests use low-rank adapters",
     "max_loras": "most different adapters per step",
     "max_lora_rank": "highest rank of an adapter, up to 256",

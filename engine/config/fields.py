@@ -38,7 +38,7 @@ class EngineFields(BaseModel):
     ops_backend: Literal["auto", "reference", "cpu", "triton"] = "auto"
     exact: bool = True  # false: use cuBLAS on GPUs, whose last bits depend on the other rows
     kv_cache_dtype: Literal["auto", "fp8_e4m3"] = "auto"  # auto: the model's; fp8 halves the cache, on GPUs only
-    enforce_eager: bool = False  # true: no CUDA graphs (on the CPU: no tapes) for decode steps
+    enforce_eager: bool = False  # true: no CUDA graphs, on the CPU: no tapes
     enable_lora: bool = False  # whether requests may have low-rank adapters
     max_loras: int = Field(8, ge=1)  # different adapters in one step
     max_lora_rank: int = Field(64, ge=1, le=256)

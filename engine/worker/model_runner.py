@@ -45,21 +45,28 @@ class ModelRunner:
         self._sampler = RowSampler(model, cache.token_ids, self._inputs, speaks=speaks)
         self._proposer = None if draft is None else Proposer(*draft)
 
-    def use_graphs(self, capture: Capture, *, max_num_seqs: int, max_model_len: int) -> None:
-        """Run decode steps, and plain sampling, by what `capture` makes of them from now on: CUDA
-        graphs.
+    def use_graphs(
+        self, capture: Capture, *, max_num_seqs: int, max_model_len: int, max_num_batched_tokens: int
+    ) -> None:
+        """Run decode steps, small mixed ones, and plain sampling, by what `capture` makes of them
+        from now on: CUDA graphs.
         """
-        self._layers.use_graphs(capture, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
+        sizes = {
+            "max_num_seqs": max_num_seqs,
+            "max_model_len": max_model_len,
+            "max_num_batched_tokens": max_num_batched_tokens,
+        }
+        self._layers.use_graphs(capture, **sizes)
         if self._stage.is_last:
             self._sampler.use_graphs(capture, max_num_seqs=max_num_seqs)
         if self._proposer is not None:
-            self._proposer.use_graphs(capture, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
+            self._proposer.use_graphs(capture, **sizes)
 
     def capture_graphs(self) -> None:
         """All there can be, before the first request; every rank must, in inference mode."""
-        for graphs in (self._layers.graphs, self._sampler.graphs):
-            if graphs is not None:
-                graphs.capture_all()
+        self._layers.capture_graphs()
+        if self._sampler.graphs is not None:
+            self._sampler.graphs.capture_all()
         if self._proposer is not None:
             self._proposer.capture_graphs()
 

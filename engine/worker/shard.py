@@ -61,18 +61,21 @@ class Shard:
         )
 
     def use_graphs(self, runner: ModelRunner) -> None:
-        """Have decode steps run as graphs, unless something is against it."""
+        """Have decode and small mixed steps run as graphs, unless something is against it."""
         if self.why_no_graphs() is not None:
             return
         if self.device.graphs_hold_torch:
             runner.use_graphs(
-                self.device.capture(), max_num_seqs=self.config.max_num_seqs, max_model_len=self.max_model_len
+                self.device.capture(),
+                max_num_seqs=self.config.max_num_seqs,
+                max_model_len=self.max_model_len,
+                max_num_batched_tokens=self.config.max_num_batched_tokens,
             )
         else:
             runner.use_tapes(self.device.capture(), max_model_len=self.max_model_len)
 
     def why_no_graphs(self) -> str | None:
-        """Why decode steps are not run as graphs (on the CPU: tapes, small steps only); None if
+        """Why steps are not run as graphs (on the CPU: tapes, small decode steps only); None if
         they are.
         """
         if self.config.enforce_eager:
@@ -131,6 +134,7 @@ class Shard:
         if model.config.scheme is not None:
             dtype += f" with {model.config.scheme.name} weights"
         why_not, graphs = self.why_no_graphs(), self.device.graphs_name
-        graphs = f"{graphs} for decode steps" if why_not is None else f"no {graphs} ({why_not})"
+        kinds = "decode and small mixed steps" if self.device.graphs_hold_torch else "decode steps"
+        graphs = f"{graphs} for {kinds}" if why_not is None else f"no {graphs} ({why_not})"
         cores = f"{self.cores}{self.cores.nice}"
         return f"{self.device.name}, {dtype}, {layers}, ops backend {backend.NAME} ({exact}), {graphs}, {cores}"

@@ -19,12 +19,12 @@ class StepTensors:
     metadata: AttentionMetadata
 
 
-def block_tables(request: ExecuteModelRequest, num_rows: int | None = None) -> np.ndarray:
+def block_tables(request: ExecuteModelRequest, num_rows: int | None = None, *, least_width: int = 0) -> np.ndarray:
     """[S, B] int32, or [num_rows, B], as kernels read them: each sequence's blocks, then null
     blocks.
     """
     counts = np.diff(request.block_starts)
-    width = int(counts.max(initial=0))
+    width = int(counts.max(initial=least_width))
     tables = np.zeros((len(counts) if num_rows is None else num_rows, width), np.int32)
     shifts = np.repeat(np.arange(len(counts)) * width - request.block_starts[:-1], counts)
     tables.reshape(-1)[shifts + np.arange(len(shifts))] = request.block_ids

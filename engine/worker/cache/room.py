@@ -9,11 +9,11 @@ import torch
 from engine.config import default_cpu_blocks
 from engine.errors import InvalidConfig
 from engine.step import ExecuteModelRequest
-from engine.worker.cache.trial_steps import decode_request, prefill_request
+from engine.worker.cache.trial_steps import decode_request, mixed_request, prefill_request
 from engine.worker.cache.warm_up import warm_up
 from engine.worker.device.device import Memory
 from engine.worker.device.errors import out_of_memory_advice
-from engine.worker.graphs.graphs import BYTES_PER_GRAPH, num_graphs
+from engine.worker.graphs.graphs import BYTES_PER_GRAPH, mixed_sizes, num_graphs
 from engine.worker.model_runner import ModelRunner
 from engine.worker.shard import Shard
 
@@ -76,18 +76,20 @@ class CacheRoom:
         """Bytes of `gpu_memory_utilization` of the device's memory that weights, the largest steps'
         activations and other processes leave.
 
-        Graphs keep what they compute in to themselves: as much as the largest decode step takes,
-        and BYTES_PER_GRAPH each.
+        Graphs keep what they compute in to themselves: as much as the largest step that has one
+        takes, and BYTES_PER_GRAPH each.
         """
         config, longest = self._shard.config, self._shard.max_model_len
         prefill = prefill_request(config.max_num_batched_tokens, config.max_num_seqs, longest)
         decode = decode_request(config.max_num_seqs, longest)
+        most_rows = mixed_sizes(config.max_num_batched_tokens)[-1]
+        mixed = mixed_request(most_rows, min(config.max_num_seqs, most_rows), longest)
         before = memory.allocated()
         with torch.inference_mode():
-            activations = [_activation_bytes(runner, request, memory) for request in (prefill, decode)]
+            activations = [_activation_bytes(runner, request, memory) for request in (prefill, decode, mixed)]
         activation_bytes = max(activations)
         if num_graphs := self._num_graphs():
-            activation_bytes += activations[1] + num_graphs * BYTES_PER_GRAPH
+            activation_bytes += max(activations[1:]) + num_graphs * BYTES_PER_GRAPH
         memory.release()
         free, total = memory.free_and_total()
         others = total - free - memory.reserved()
@@ -97,8 +99,9 @@ class CacheRoom:
         """At most."""
         if self._shard.why_no_graphs() is not None:
             return 0
-        shard = self._shard
-        of_one = num_graphs(shard.config.max_num_seqs, shard.max_model_len, samples=shard.ranks.stage.is_last)
+        config, longest = self._shard.config, self._shard.max_model_len
+        samples = self._shard.ranks.stage.is_last
+        of_one = num_graphs(config.max_num_seqs, longest, config.max_num_batched_tokens, samples=samples)
         return of_one if self._shard.draft is None else 2 * of_one
 
 

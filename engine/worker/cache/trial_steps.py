@@ -23,11 +23,13 @@ def decode_request(max_num_seqs: int, max_model_len: int, draws: Draws = "any") 
     return _profiling_request([1] * max_num_seqs, [max_model_len] * max_num_seqs, max_num_seqs, draws)
 
 
-def mixed_request(num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
-    """A step of a token for each of so many sequences, which are as long as they may be, but two
-    for the last; all in block 1.
+def mixed_request(num_tokens: int, num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
+    """A step of `num_tokens` rows, as evenly as may be of so many sequences, which are as long as
+    they may be; all in block 1.
     """
-    return _profiling_request([1] * (num_seqs - 1) + [2], [max_model_len] * num_seqs, num_seqs)
+    each, more = divmod(num_tokens, num_seqs)
+    query_lens = [min(max_model_len, each + (index < more)) for index in range(num_seqs)]
+    return _profiling_request(query_lens, [max_model_len] * num_seqs, num_seqs)
 
 
 def _profiling_request(

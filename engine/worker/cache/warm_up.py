@@ -28,7 +28,7 @@ def warm_up(runner: ModelRunner, *, max_num_seqs: int, max_num_batched_tokens: i
         for num_rows in sorted(prefills):
             runner.launch(prefill_request(num_rows, max_num_seqs, longest)).result()
         for num_seqs in _numbers_of_sequences(min(max_num_seqs, max_num_batched_tokens - 1)):
-            runner.launch(mixed_request(num_seqs, longest)).result()
+            runner.launch(mixed_request(num_seqs + 1, num_seqs, longest)).result()
 
 
 def _numbers_of_sequences(most: int) -> list[int]:

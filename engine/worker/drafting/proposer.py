@@ -30,9 +30,16 @@ class Proposer:
         self._sampler = RowSampler(model, cache.token_ids, self._inputs, speaks=False)
         self._num_passes = 0
 
-    def use_graphs(self, capture: Capture, *, max_num_seqs: int, max_model_len: int) -> None:
+    def use_graphs(
+        self, capture: Capture, *, max_num_seqs: int, max_model_len: int, max_num_batched_tokens: int
+    ) -> None:
         """As `ModelRunner.use_graphs`."""
-        self._layers.use_graphs(capture, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
+        self._layers.use_graphs(
+            capture,
+            max_num_seqs=max_num_seqs,
+            max_model_len=max_model_len,
+            max_num_batched_tokens=max_num_batched_tokens,
+        )
         self._sampler.use_graphs(capture, max_num_seqs=max_num_seqs)
 
     def use_tapes(self, capture: Capture, *, max_model_len: int) -> None:
@@ -41,9 +48,9 @@ class Proposer:
 
     def capture_graphs(self) -> None:
         """As `ModelRunner.capture_graphs`."""
-        for graphs in (self._layers.graphs, self._sampler.graphs):
-            if graphs is not None:
-                graphs.capture_all()
+        self._layers.capture_graphs()
+        if self._sampler.graphs is not None:
+            self._sampler.graphs.capture_all()
 
     def propose(self, request: ExecuteModelRequest, token_ids: Tensor) -> Tensor:
         """The tokens [D, K] int32 that the draft model guesses after those that the step has

@@ -13,6 +13,8 @@ from ops.interface import Draws
 logger = logging.getLogger("squadron.worker")
 
 SHORTEST_CONTEXT = 512
+ROW_TILE = 128  # rows that a product of many computes at once: up to a multiple of it, padding costs nothing
+MOST_MIXED_ROWS = 2048  # of more, even a small model's kernels take longer than their launches
 SECONDS_BETWEEN_REPORTS = 2.0
 KINDS: tuple[Draws, ...] = ("any", "unfiltered", "greedy")  # of sampling graphs; the first needs most memory
 BYTES_PER_GRAPH = 2 << 20  # what the driver keeps of each, beside its memory pool: an estimate, not measured
@@ -35,9 +37,18 @@ def context_limits(max_model_len: int) -> list[int]:
     return [*limits, max_model_len]
 
 
-def num_graphs(max_num_seqs: int, max_model_len: int, *, samples: bool) -> int:
+def mixed_sizes(max_num_rows: int) -> list[int]:
+    """Numbers of rows that mixed steps are padded to: 16, 32, 64 and the multiples of 128 below
+    max_num_rows or 2048, and that.
+    """
+    most = min(max_num_rows, MOST_MIXED_ROWS)
+    return [size for size in (16, 32, 64, *range(ROW_TILE, most, ROW_TILE)) if size < most] + [most]
+
+
+def num_graphs(max_num_seqs: int, max_model_len: int, max_num_batched_tokens: int, *, samples: bool) -> int:
     """At most, of a stage; `samples`: it is the last one."""
     layers = len(batch_sizes(max_num_seqs)) * len(context_limits(max_model_len))
+    layers += len(mixed_sizes(max_num_batched_tokens))
     return layers + samples * len(batch_sizes(min(max_num_seqs, MAX_LOGITS_ROWS))) * len(KINDS)
 
 

@@ -1,7 +1,5 @@
 """A stage's layers over one step: launched one by one, or replayed from a graph or tape."""
 
-from functools import partial
-
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest
@@ -10,8 +8,8 @@ from engine.worker.cache.kv_cache import KVCache
 from engine.worker.device.device import Capture
 from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs, Forward
 from engine.worker.graphs.graphs import batch_sizes, context_limits
+from engine.worker.graphs.mixed_graphs import MixedGraphs
 from engine.worker.inputs import Inputs
-from engine.worker.step_tensors import StepTensors
 from parallel.adapters.adapter import RowAdapters
 from parallel.decoder import Decoder
 
@@ -28,12 +26,29 @@ class Layers:
         self._hidden_size = model.config.layer.hidden_size
         self.graphs: DecodeGraphs | None = None
         self.adapted_graphs: DecodeGraphs | None = None  # of steps in which rows have adapters
+        self.mixed_graphs: MixedGraphs | None = None
 
-    def use_graphs(self, capture: Capture, *, max_num_seqs: int, max_model_len: int) -> None:
-        """Run decode steps by what `capture` makes of them from now on: CUDA graphs."""
+    def use_graphs(
+        self, capture: Capture, *, max_num_seqs: int, max_model_len: int, max_num_batched_tokens: int
+    ) -> None:
+        """Run decode steps, and small mixed ones, by what `capture` makes of them from now on: CUDA
+        graphs.
+        """
+        forward = _forward_of(self._model, self._cache, None)
         received = None if self._model.stage.is_first else (self._hidden_size, self._model.dtype)
+        self.mixed_graphs = MixedGraphs(
+            forward,
+            capture,
+            max_num_rows=max_num_batched_tokens,
+            max_num_seqs=max_num_seqs,
+            max_model_len=max_model_len,
+            hidden_size=self._hidden_size,
+            dtype=self._model.dtype,
+            is_first=self._model.stage.is_first,
+            device=self._model.device,
+        )
         self.graphs = DecodeGraphs(
-            partial(_forward, self._model, self._cache, None),
+            forward,
             capture,
             sizes=batch_sizes(max_num_seqs),
             context_limits=context_limits(max_model_len),
@@ -48,9 +63,9 @@ class Layers:
 
         Embeddings are computed before: they take functions of torch, which cannot be on a tape.
         """
-        self.graphs = self._tapes(partial(_forward, self._model, self._cache, None), capture, max_model_len)
+        self.graphs = self._tapes(_forward_of(self._model, self._cache, None), capture, max_model_len)
         if self._has_adapters:
-            forward = partial(_forward, self._model, self._cache, self._adapters.places)
+            forward = _forward_of(self._model, self._cache, self._adapters.places)
             self.adapted_graphs = self._tapes(forward, capture, max_model_len)
 
     def _tapes(self, forward: Forward, capture: Capture, max_model_len: int) -> DecodeGraphs:
@@ -68,7 +83,15 @@ class Layers:
 
     def drop_graphs(self) -> None:
         """Launch steps one by one from now on."""
-        self.graphs = self.adapted_graphs = None
+        self.graphs = self.adapted_graphs = self.mixed_graphs = None
+
+    def capture_graphs(self) -> None:
+        """All there can be, those of the largest steps first: the others find room in the memory
+        that they leave. As `DecodeGraphs.capture_all`.
+        """
+        for graphs in (self.mixed_graphs, self.graphs):
+            if graphs is not None:
+                graphs.capture_all()
 
     def run(self, request: ExecuteModelRequest, inputs: Inputs) -> Tensor:
         """As `Decoder.forward`: the residual stream [T, D] after this stage, which the next one has
@@ -77,21 +100,30 @@ class Layers:
         stage, dtype = self._model.stage, self._model.dtype
         adapters = self._adapters.of(request)
         received = None if stage.is_first else stage.recv(len(request.input_ids), self._hidden_size, dtype)
-        graphs = self.graphs if adapters is None else self.adapted_graphs
-        if graphs is not None and graphs.takes(request):
+        graphs = self._graphs_for(request, has_adapters=adapters is not None)
+        if graphs is not None:
             if adapters is not None:
                 self._adapters.places.assign(adapters)
             result = graphs.run(request, lambda input_ids: inputs.fill_carried(request, input_ids), received)
             if not stage.is_last:
                 result = result.clone()  # the next step may begin before it has been sent
         else:
-            result = _forward(self._model, self._cache, adapters, inputs.step_tensors(request, received))
+            forward = _forward_of(self._model, self._cache, adapters)
+            result = forward(inputs.step_tensors(request, received))
         if not stage.is_last:
             stage.send(result)
         return result
 
+    def _graphs_for(self, request: ExecuteModelRequest, *, has_adapters: bool) -> DecodeGraphs | MixedGraphs | None:
+        """Those that take the step, if any: on every rank the same."""
+        if has_adapters:
+            candidates: tuple[DecodeGraphs | MixedGraphs | None, ...] = (self.adapted_graphs,)
+        else:
+            candidates = self.graphs, self.mixed_graphs
+        return next((graphs for graphs in candidates if graphs is not None and graphs.takes(request)), None)
 
-def _forward(model: Decoder, cache: KVCache, adapters: RowAdapters | None, tensors: StepTensors) -> Tensor:
-    return model.forward(
+
+def _forward_of(model: Decoder, cache: KVCache, adapters: RowAdapters | None) -> Forward:
+    return lambda tensors: model.forward(
         tensors.input_ids, tensors.residual, tensors.positions, cache.device, tensors.metadata, adapters
     )

@@ -28,6 +28,8 @@ SIMPLE_RESIDENT = 8  # of its programs, on a processor
 PROCESSOR_BYTES_PER_S = 1.1e11  # that one can read at most: 64 bytes a cycle
 CHAINED_GAP = 0.7e-6  # where the second has been started before, and waits: an assumption as GAP is
 FETCHED = 0.4e-6  # less, if the first weights are in the cache before the wait ends: an assumption
+HOST_LAUNCH = 37e-6  # of the host, for a kernel that is launched from Python: an assumption, at the least
+HOST_GRAPH = 0.2e-3  # to fill the buffers of a step's two graphs and replay them: an assumption
 DRAW_PASSES = 6  # the largest; over the blocks' sums: running ones, the whole, the token's block, its start, the block
 LINEARS = ("linear_kernel", "qkv_kernel")
 KEPT_BLOCKS = 64  # of 64 tokens, in which the threshold of top_k or top_p can be: as if k were 20 to 50
@@ -37,10 +39,11 @@ KEPT_BLOCKS = 64  # of 64 tokens, in which the threshold of top_k or top_p can b
 class Step:
     """What a launch's work follows from beside its arguments."""
 
-    rows: int
-    context: int
+    rows: int  # of as many sequences
+    context: int  # of each of these
     draws: Draws = "unfiltered"  # "any": rows have top_k and top_p
-    is_prefill: bool = False  # rows are those of one prompt
+    chunk: int = 0  # the first rows of a prompt, beside the others
+    has_graph: bool = True  # not launched kernel by kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ def _gap(launch: Launch) -> float:
 
 def cost_of(launch: Launch, step: Step, gpu: Gpu) -> Cost:
     values = launch.values
-    if step.is_prefill and launch.kernel in ("decode_kernel", "fold_kernel"):
+    if not step.rows and launch.kernel in ("decode_kernel", "fold_kernel"):
         return Cost(0.0, programs=launch.programs)
     if launch.kernel in LINEARS:
         return _linear(launch, gpu)
@@ -114,9 +117,10 @@ def _linear(launch: Launch, gpu: Gpu) -> Cost:
         (values["STAGES"] - 1) * (values["OUTS"] * halves + values["ROWS"]) * values["INPUTS"] * weight.element_size()
     )
     resident = max(1, min(gpu.shared // (values["STAGES"] * tile * halves + 1024), 16 // values["num_warps"]))
+    rows = math.ceil(x.shape[0] / values["ROWS"]) * values["ROWS"]  # whole tiles are multiplied
     return Cost(
         _num_bytes([x, weight]) + written,
-        2.0 * x.shape[0] * num_out * halves * x.shape[1],
+        2.0 * rows * num_out * halves * x.shape[1],
         launch.programs,
         asked,
         resident,
@@ -129,12 +133,13 @@ def _attention(launch: Launch, step: Step, gpu: Gpu) -> Cost:
     heads, head_dim = values["KV_HEADS"], values["HEAD_DIM"]
     asked = max(1, values["STAGES"] - 1) * 2 * values["TILE"] * head_dim * keys.element_size()
     if launch.kernel == "decode_kernel":
-        num_bytes = 2 * step.rows * step.context * heads * head_dim * keys.element_size() + 2 * _num_bytes([query])
+        num_bytes = 2 * step.rows * step.context * heads * head_dim * keys.element_size()
+        num_bytes += 2 * _num_bytes([query[: step.rows]])
         items = step.rows * heads * math.ceil(step.context / SPLIT.value)
         operations = 4.0 * values["ROWS"] * step.rows * heads * step.context * head_dim
         programs, resident = min(items, launch.programs), math.ceil(launch.programs / gpu.processors)
         return Cost(num_bytes, operations, programs, asked, resident, waiting=_folding(launch, step))
-    pairs = step.rows * (step.context + 1) / 2
+    pairs = step.chunk * (step.chunk + 1) / 2
     return Cost(3 * _num_bytes([query]), 4.0 * pairs * query.shape[1] * head_dim, launch.programs, asked, 1)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.worker.graphs.graphs import context_limits
+from engine.worker.graphs.graphs import context_limits, mixed_sizes
 from engine.worker.head.sampler import DRAW, choose
 from ops import kernels
 from ops.interface import AttentionMetadata
@@ -18,12 +18,13 @@ from parallel.decoder import Decoder
 from parallel.groups.group import SingleGroup
 from parallel.groups.pipeline import Stage
 from parallel.spec import read
-from tests.benchmarks.gpu.estimate.costs import LINEARS, Step, seconds
+from tests.benchmarks.gpu.estimate.costs import HOST_GRAPH, HOST_LAUNCH, LINEARS, Step, seconds
 from tests.benchmarks.gpu.estimate.gpus import GPUS, Gpu
 from tests.benchmarks.gpu.estimate.launches import Launch, recording
 
 META = torch.device("meta")
 LONGEST = 32768
+MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 256, 2048  # as configured if nothing else is
 COMMON = {
     "architectures": ["Qwen2ForCausalLM"],
     "max_position_embeddings": LONGEST,
@@ -45,6 +46,9 @@ SHAPES = {
 }
 
 
+MIXED = ((8, 56), (64, 150), (200, 500), (64, 1200), (0, 2048))  # rows, and those of a prompt beside them
+
+
 class _Shapes:
     """Weights without memory."""
 
@@ -62,7 +66,8 @@ class _Shapes:
 @dataclass(frozen=True, slots=True)
 class Estimate:
     launches: int
-    seconds: float
+    seconds: float  # of the device
+    host: float  # seconds, which go by beside them
     floor: float  # bytes of weights and cache, or operations, at the device's rates
     by_kernel: dict[str, float]  # seconds
 
@@ -77,36 +82,48 @@ def make_model(hf_config: dict[str, Any]) -> Decoder:
 
 
 def estimate(model: Decoder, step: Step, gpu: Gpu) -> Estimate:
-    """A step of as many sequences with one row each, or of a prompt of so many rows."""
-    num_sequences, query_len = (1, step.rows) if step.is_prefill else (step.rows, 1)
-    rows = _ints(step.rows)
-    limits = [step.context] if step.is_prefill else context_limits(LONGEST)  # of what is launched, and of graphs
-    limit = next(limit for limit in limits if limit >= step.context)
-    metadata = AttentionMetadata(
-        _ints(num_sequences + 1),
-        _ints(num_sequences),
-        _ints(num_sequences, -(-step.context // 16)),
-        rows,
-        max_query_len=query_len,
-        max_context_len=limit,
-        arrivals=None if step.is_prefill else _ints(step.rows, model.num_kv_heads),
-    )
+    """A step of as many sequences with one row each, and of a prompt's rows."""
+    num_sampled = step.rows + (step.chunk > 0)
+    rows, metadata = _inputs(model, step)
     cache = torch.empty(64, model.num_kv_heads, 16, model.head_dim, dtype=torch.bfloat16, device=META)
     with torch.inference_mode(), recording(gpu) as launches:
         hidden = model.forward(rows, None, rows, [(cache, cache)] * model.num_layers, metadata)
-        choose(model.logits(hidden[:num_sequences]), _wanted(num_sequences), kernels, step.draws)
+        if step.chunk and step.has_graph:
+            torch.empty_like(hidden).copy_(hidden)
+        choose(model.logits(hidden[:num_sampled]), _wanted(num_sampled), kernels, step.draws)
     taken: Counter[str] = Counter()
     for launch in launches:
         taken[launch.kernel] += seconds(launch, step, gpu)
-    return Estimate(len(launches), taken.total(), _floor(model, launches, step, gpu), dict(taken.most_common()))
+    host = HOST_GRAPH if step.has_graph else len(launches) * HOST_LAUNCH
+    return Estimate(len(launches), taken.total(), host, _floor(model, launches, step, gpu), dict(taken.most_common()))
+
+
+def _inputs(model: Decoder, step: Step) -> tuple[Tensor, AttentionMetadata]:
+    """The step's rows, or those that its graph has."""
+    num_rows, num_sequences = step.rows + step.chunk, step.rows + (step.chunk > 0)
+    longest = max(step.context, step.chunk)
+    if step.has_graph and step.chunk:
+        num_rows = next(size for size in mixed_sizes(MAX_NUM_BATCHED_TOKENS) if size >= num_rows)
+        num_sequences, longest = MAX_NUM_SEQS + 1, LONGEST
+    elif step.has_graph:
+        longest = next(limit for limit in context_limits(LONGEST) if limit >= longest)
+    return _ints(num_rows), AttentionMetadata(
+        _ints(num_sequences + 1),
+        _ints(num_sequences),
+        _ints(num_sequences, -(-longest // 16)),
+        _ints(num_rows),
+        max_query_len=max(1, step.chunk),
+        max_context_len=longest,
+        arrivals=None if step.chunk or not step.has_graph else _ints(step.rows, model.num_kv_heads),
+    )
 
 
 def _floor(model: Decoder, launches: list[Launch], step: Step, gpu: Gpu) -> float:
     weights = [launch.values for launch in launches if launch.kernel in LINEARS]
     num_bytes = float(sum(each["weight"].nbytes for each in weights))
-    if not step.is_prefill:
-        num_bytes += 4.0 * step.rows * step.context * model.num_layers * model.num_kv_heads * model.head_dim
-    operations = sum(2.0 * each["x"].shape[0] * each["weight"].numel() for each in weights)
+    num_bytes += 4.0 * step.rows * step.context * model.num_layers * model.num_kv_heads * model.head_dim
+    num_rows = step.rows + step.chunk  # without padding
+    operations = sum(2.0 * min(each["x"].shape[0], num_rows) * each["weight"].numel() for each in weights)
     return max(num_bytes / gpu.bytes_per_s, operations / gpu.operations_per_s)
 
 
@@ -130,7 +147,7 @@ def lines(shapes: list[str], gpu_name: str, batches: list[int], context: int) ->
     """A table. shapes: of SHAPES, or folders with a config.json."""
     gpu = GPUS[gpu_name]
     yield f"{gpu_name}, bf16, context {context}: estimated from what kernels move and multiply, not measured"
-    yield f"{'step':<28}{'launches':>9}{'ms':>9}{'floor':>9}{'times':>7}  most of it, ms"
+    yield f"{'step':<36}{'launches':>9}{'host':>9}{'ms':>9}{'floor':>9}{'times':>7}  most of it, ms"
     for shape in shapes:
         hf_config = SHAPES[shape] if shape in SHAPES else json.loads((Path(shape) / "config.json").read_text())
         model = make_model(hf_config)
@@ -138,10 +155,15 @@ def lines(shapes: list[str], gpu_name: str, batches: list[int], context: int) ->
         steps["batch 1, greedy"] = Step(1, context, draws="greedy")
         steps["batch 64, greedy"] = Step(64, context, draws="greedy")
         steps["batch 64, top-k, top-p"] = Step(64, context, draws="any")
-        steps["prompt 2048"] = Step(2048, 2048, is_prefill=True)
+        for rows, chunk in MIXED:
+            name = f"batch {rows}, prompt {chunk}" if rows else f"prompt {chunk}"
+            for has_graph in (False, True):
+                step = Step(rows, context if rows else 0, chunk=chunk, has_graph=has_graph)
+                steps[name if has_graph else f"{name}, launched"] = step
         for name, step in steps.items():
             each = estimate(model, step, gpu)
             most = ", ".join(f"{kernel} {1e3 * taken:.2f}" for kernel, taken in list(each.by_kernel.items())[:4])
             times = each.seconds / each.floor
             name = f"{Path(shape).name} {name}"
-            yield f"{name:<28}{each.launches:>9}{1e3 * each.seconds:>9.2f}{1e3 * each.floor:>9.2f}{times:>7.2f}  {most}"
+            taken = f"{1e3 * each.host:>9.2f}{1e3 * each.seconds:>9.2f}{1e3 * each.floor:>9.2f}"
+            yield f"{name:<36}{each.launches:>9}{taken}{times:>7.2f}  {most}"

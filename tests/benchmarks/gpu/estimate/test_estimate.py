@@ -46,8 +46,19 @@ def test_it_is_slower_where_memory_is_and_with_more_to_do() -> None:
     assert drawn.seconds - plain.seconds == pytest.approx(passes + 3 * (CHAINED_GAP + RAMP), rel=0.01)
     assert greedy.seconds < plain.seconds
     assert estimate(model, Step(64, 8192), H200).seconds > plain.seconds
-    prompt = estimate(model, Step(2048, 2048, is_prefill=True), H200)
+    prompt = estimate(model, Step(0, 0, chunk=2048), H200)
     assert 1 < prompt.seconds / prompt.floor < 3
+
+
+def test_a_graph_spares_the_host_a_mixed_step_and_its_padding_costs_the_device_little() -> None:
+    model = make_model(SHAPES["0.5b"])
+    graph, launched = (estimate(model, Step(64, 1024, chunk=150, has_graph=has), H200) for has in (True, False))
+    assert graph.launches == launched.launches + 1, "the copy of what comes out"
+    assert launched.host > 3 * launched.seconds > 10 * graph.host
+    assert graph.seconds == pytest.approx(launched.seconds, rel=0.05)
+    assert graph.floor == launched.floor
+    beside, alone = (estimate(model, Step(64, 1024, chunk=chunk), H200) for chunk in (150, 0))
+    assert alone.seconds < beside.seconds < alone.seconds + estimate(model, Step(0, 0, chunk=150), H200).seconds
 
 
 def test_few_programs_do_not_reach_the_memorys_rate() -> None:
@@ -115,10 +126,12 @@ def test_nothing_is_left_of_a_gpu_that_was_not_there() -> None:
 
 def test_the_table_takes_any_checkpoint() -> None:
     table = list(lines([str(DEMO)], "a100", [1, 4], 64))
-    assert [line.split("  ")[0] for line in table[2:7]] == [
+    assert [line.split("  ")[0] for line in table[2:9]] == [
         "demo batch 1",
         "demo batch 4",
         "demo batch 1, greedy",
         "demo batch 64, greedy",
         "demo batch 64, top-k, top-p",
+        "demo batch 8, prompt 56, launched",
+        "demo batch 8, prompt 56",
     ]

@@ -70,9 +70,11 @@ def test_no_step_waits_for_the_device(shape: Shape, compute: tuple[int, int]) ->
     with fake_gpu(compute) as launched:
         runner = make_runner(kernels, shape)
         run_steps(runner)
-        runner.use_graphs(FakeGpu().capture(), max_num_seqs=4, max_model_len=MAX_MODEL_LEN)
-        with torch.inference_mode():
+        runner.use_graphs(FakeGpu().capture(), max_num_seqs=4, max_model_len=MAX_MODEL_LEN, max_num_batched_tokens=200)
+        with torch.inference_mode(), refusing_waits():
             runner.capture_graphs()
+        assert runner._layers.mixed_graphs is not None
+        assert runner._layers.mixed_graphs.num_captured == 5  # 16, 32, 64, 128 and 200 rows
         run_steps(runner)
     assert {"linear_kernel", "prefill_kernel", "decode_kernel", "norm_kernel", "draw_kernel"} <= set(launched)
 

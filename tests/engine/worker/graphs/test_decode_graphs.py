@@ -35,6 +35,7 @@ CPU = torch.device("cpu")
 MAX_NUM_SEQS = 11
 MAX_MODEL_LEN = 600
 BLOCKS_EACH = 3
+SIZES = {"max_num_seqs": MAX_NUM_SEQS, "max_model_len": MAX_MODEL_LEN, "max_num_batched_tokens": 240}
 
 
 def test_a_decode_step_has_one_row_for_each_sequence() -> None:
@@ -65,7 +66,7 @@ def new_runner(how: str) -> Worker:
     if how == "as they come":
         runner.drop_graphs()
     if how == "graphs":
-        runner.use_graphs(Recompute(), max_num_seqs=MAX_NUM_SEQS, max_model_len=MAX_MODEL_LEN)
+        runner.use_graphs(Recompute(), **SIZES)
     return worker
 
 
@@ -175,17 +176,6 @@ def test_batches_that_shrink_and_grow_leave_nothing_behind(how: str) -> None:
     assert num_captured(worker) == (6 if how == "graphs" else 8)
 
 
-def test_a_prompt_between_runs_as_it_is() -> None:
-    worker = new_runner("graphs")
-    first, second = prompts(2)
-    worker.execute(make_step(0, [first]))
-    grown = replace(first, token_ids=[*first.token_ids, 4], start=len(first.token_ids))
-    worker.execute(make_step(1, [grown, second]))
-    assert num_captured(worker) == 0
-    worker.execute(make_step(2, [grown]))
-    assert num_captured(worker) == 2
-
-
 @pytest.mark.parametrize("how", ["graphs", "tapes"])
 def test_a_capture_writes_into_no_block_of_a_sequence(how: str) -> None:
     """A block gets a new owner, and then a step is the first of its size: what the buffers held was
@@ -218,7 +208,7 @@ def test_a_size_that_cannot_be_captured_runs_without(caplog: pytest.LogCaptureFi
     expected = [bits(decode(new_runner("as they come"), count, 3, num_in_flight=2)) for count in (3, 7)]
     worker = new_runner("as they come")
     assert worker._runner is not None
-    worker._runner.use_graphs(capture, max_num_seqs=MAX_NUM_SEQS, max_model_len=MAX_MODEL_LEN)
+    worker._runner.use_graphs(capture, **SIZES | {"max_num_batched_tokens": 1})
     assert [bits(decode(worker, count, 3, num_in_flight=2)) for count in (3, 7)] == expected
     assert num_captured(worker) == 2
     assert [record.message for record in caplog.records] == [
@@ -274,7 +264,7 @@ def test_where_graphs_hold_all_they_are_captured_with_the_cache(monkeypatch: pyt
     """
     worker = new_runner("as they come")
     expected = bits(decode(worker, 3, 6, num_in_flight=1, with_logprobs=False))
-    config = worker._shard.config.model_copy(update={"max_num_seqs": MAX_NUM_SEQS})
+    config = worker._shard.config.model_copy(update={"max_num_seqs": MAX_NUM_SEQS, "max_num_batched_tokens": 32})
     monkeypatch.setattr(worker, "_shard", replace(worker._shard, device=CapturingCpu(), config=config))
     worker.initialize_cache(1 + BLOCKS_EACH * MAX_NUM_SEQS, 0)
     num_graphs = 5 * 2  # 1, 2, 4, 8 and 11 rows; contexts of 512 and 600
@@ -325,7 +315,7 @@ def test_stages_pass_on_what_their_graphs_compute(how: str) -> None:
         stage = Stage(pp.rank, pp.size, pp)
         runner = make_runner(backend, CPU, Shape(64, torch.bfloat16, torch.bfloat16), stage=stage)
         if pp.size > 1 and how == "graphs":
-            runner.use_graphs(Recompute(), max_num_seqs=MAX_NUM_SEQS, max_model_len=MAX_MODEL_LEN)
+            runner.use_graphs(Recompute(), **SIZES)
         elif pp.size > 1:
             runner.use_tapes(Tapes().capture, max_model_len=MAX_MODEL_LEN)
         outputs = [runner.launch(step).result() for step in steps]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from engine.worker.graphs.graphs import Graphs, batch_sizes, context_limits, num_graphs
+from engine.worker.graphs.graphs import Graphs, batch_sizes, context_limits, mixed_sizes, num_graphs
 
 
 def test_sizes_are_few_and_reach_the_largest_batch() -> None:
@@ -14,10 +14,17 @@ def test_sizes_are_few_and_reach_the_largest_batch() -> None:
     assert batch_sizes(11) == [1, 2, 4, 8, 11]
     assert batch_sizes(8) == [1, 2, 4, 8]
     # Only the last stage samples, three kinds of rows and 256 rows at once.
-    assert (num_graphs(8, 512, samples=False), num_graphs(8, 512, samples=True)) == (4, 16)
-    assert num_graphs(1024, 4096, samples=True) - num_graphs(1024, 4096, samples=False) == 3 * len(batch_sizes(256))
+    assert (num_graphs(8, 512, 64, samples=False), num_graphs(8, 512, 64, samples=True)) == (4 + 3, 16 + 3)
+    of_sampling = num_graphs(1024, 4096, 8192, samples=True) - num_graphs(1024, 4096, 8192, samples=False)
+    assert of_sampling == 3 * len(batch_sizes(256))
     assert batch_sizes(3) == [1, 2, 3]
     assert batch_sizes(1) == [1]
+
+
+def test_rows_of_mixed_steps_are_padded_to_tiles_and_end_where_launches_are_hidden() -> None:
+    assert mixed_sizes(8192) == mixed_sizes(2048) == [16, 32, 64, *range(128, 2049, 128)]
+    assert mixed_sizes(300) == [16, 32, 64, 128, 256, 300]
+    assert (mixed_sizes(64), mixed_sizes(7)) == ([16, 32, 64], [7])
 
 
 def test_context_limits_reach_the_longest_context() -> None:

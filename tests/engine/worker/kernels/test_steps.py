@@ -44,10 +44,14 @@ def test_chunks_and_neighbours_and_graphs_change_no_bit(shape: Shape) -> None:
     assert generate(execute, PROMPTS[:1], 2) == [whole[0][:2]], "alone"
     assert len({line[0] for line in whole}) == len(PROMPTS)
     assert generate(execute, PROMPTS, 3, chunk=8) == whole
-    runner.use_graphs(Recompute() if IS_INTERPRETED else CudaCapture(), max_num_seqs=6, max_model_len=MAX_MODEL_LEN)
+    capture = Recompute() if IS_INTERPRETED else CudaCapture()
+    runner.use_graphs(capture, max_num_seqs=6, max_model_len=MAX_MODEL_LEN, max_num_batched_tokens=48)
     assert decode_carrying(runner, PROMPTS, 3) == whole
-    assert runner._layers.graphs is not None
+    assert runner._layers.graphs is not None and runner._layers.mixed_graphs is not None
     assert runner._layers.graphs.num_captured == 2  # 4 and 6 rows
+    assert runner._layers.mixed_graphs.num_captured == 1  # 48 rows
+    assert generate(execute, PROMPTS[:3], 2, chunk=8) == [line[:2] for line in whole[:3]]
+    assert runner._layers.mixed_graphs.num_captured == 2  # 16 rows: chunks, and tokens beside them
 
 
 OTHERS = [
@@ -70,7 +74,7 @@ def test_every_batch_size_has_the_bits_it_has_without_graphs() -> None:
     runner = make_runner(kernels, DEVICE, SHAPES[0])
     prompts = [[3 + 7 * index + k for k in range(1 + index)] for index in range(17)]
     expected = [decode_carrying(runner, prompts[:count], 8) for count in range(1, 18)]
-    runner.use_graphs(CudaCapture(), max_num_seqs=17, max_model_len=MAX_MODEL_LEN)
+    runner.use_graphs(CudaCapture(), max_num_seqs=17, max_model_len=MAX_MODEL_LEN, max_num_batched_tokens=256)
     assert [decode_carrying(runner, prompts[:count], 8) for count in range(1, 18)] == expected
     assert runner._layers.graphs is not None
     assert runner._layers.graphs.num_captured == 6  # 1, 2, 4, 8, 16 and 17 rows
