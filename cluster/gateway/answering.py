@@ -10,6 +10,7 @@ from cluster.gateway.monitoring.monitoring import Reports
 from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.prefill.prefill import Prefill
 from cluster.gateway.requests.attempts import AttemptLimits, Attempts
+from cluster.gateway.requests.journal import Journal
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.calls.engines import PrefillEngines
 from engine.outputs import RequestOutput
@@ -55,14 +56,21 @@ class Answering:
         """See `Gateway.generate`."""
         self._journals.check_open()
         with self._observers.watcher.watch(request) as watch, self._journals.open(watch.request, shortcut) as journal:
-            if self._prefill is not None:
-                reports = self._replicas.connections.reports()
-                with self._journals.waiting.without(journal.request):
-                    await self._prefill.compute(journal, reports, self._observers.figures.prefilled)
+            request = journal.request
+            is_new = self._prefill is not None and await self._compute(journal, self._prefill)
             attempts = Attempts(journal, self._limits)
             while not journal.is_told:
                 watch.attempt(journal)
                 async with attempts.one(), self._replicas.call(journal):
                     async for delta in journal:
                         attempts.gained()
+                        if is_new and self._prefill is not None and journal.has_gained:
+                            is_new = False
+                            self._prefill.answered(request)
                         yield delta
+
+    async def _compute(self, journal: Journal, prefill: Prefill) -> bool:
+        """See `Prefill.compute`. Meanwhile it waits for none of the engines that answer."""
+        reports = self._replicas.connections.reports()
+        with self._journals.waiting.without(journal.request):
+            return await prefill.compute(journal, reports, self._observers.figures.prefilled)

@@ -33,31 +33,37 @@ class Prefill:
         self.connections = Connections(engines.engines, self._journals, patience)
         self._prompts = Prompts(engines.min_tokens)
 
-    async def compute(self, journal: Journal, reports: list[EngineReport], count: Count) -> None:
-        """If the request's prompt is worth it, have it computed, and the request told so.
-        `reports`: of the engines that answer; `count` is given what became of it. Ends early if
-        the request does.
+    async def compute(self, journal: Journal, reports: list[EngineReport], count: Count) -> bool:
+        """If the request's prompt is worth it, have it computed, and the request told so; whether
+        it was worth it. `reports`: of the engines that answer; `count` is given what became of it.
+        Ends early if the request does.
         """
         request = journal.request
         if not self._can_reach(reports) or not self._prompts.are_worth_it(request):
-            return
+            return False
         computing = asyncio.create_task(self._have_computed(request))
         given_up = asyncio.create_task(journal.rest(min(SECONDS, journal.seconds_left)))
         try:
             await asyncio.wait((computing, given_up), return_when=asyncio.FIRST_COMPLETED)
             if journal.is_over:
-                return
+                return True
             computed = computing.result() if computing.done() else Computed("it took too long")
         finally:
             computing.cancel()
             given_up.cancel()
             await asyncio.wait((computing, given_up))
-            self._prompts.remember(request)
         count("computed" if computed.problem is None else "failed")
         if computed.problem is None:
             journal.request = prefilled(request, computed.blocks_at)
         else:
             logger.info("a prompt is computed where it is answered: %s", computed.problem)
+        return True
+
+    def answered(self, request: Request) -> None:
+        """An engine that answers has the prompt now, wherever it was computed. Before, it is new to
+        them: the request may end, or be refused, and nobody has it.
+        """
+        self._prompts.remember(request)
 
     async def _have_computed(self, request: Request) -> Computed:
         with self._journals.open(to_compute(request)) as journal:

@@ -20,7 +20,7 @@ class Computed(NamedTuple):
 
 
 class Prompts:
-    """One gateway's memory of those that it has sent."""
+    """One gateway's memory of those that engines have answered."""
 
     def __init__(self, min_tokens: int) -> None:
         """`min_tokens`: of a prompt's new part, about."""

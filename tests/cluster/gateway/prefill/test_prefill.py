@@ -15,7 +15,7 @@ from cluster.replica.calls.engines import PrefillEngines
 from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.refusals.refusal import Refusal
 from engine.admission.queue_limits import NOTHING
-from engine.errors import Overloaded
+from engine.errors import InvalidRequest, Overloaded
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.pooling import Pooling
 from engine.request import ChatPrompt, Request, Resume
@@ -215,3 +215,31 @@ async def test_a_prompt_that_failed_there_is_not_counted_as_computed() -> None:
         assert await ask(gateway) == REFERENCE
         assert counted(gateway) == {"failed": 1}
     assert not answering.requests[0].is_prefilled
+
+
+@pytest.mark.parametrize("fault", [None, Overloaded("many wait")], ids=["computed there", "refused there"])
+async def test_a_prompt_whose_request_was_refused_stays_new(fault: Exception | None) -> None:
+    """The engine that is to answer refuses it, so that it has nothing of it."""
+
+    class Refuses(Replica):
+        async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
+            if not self.requests:
+                self.requests.append(request)
+                return Refusal.of(InvalidRequest("it is refused"))
+            return await super().answer(request, gateway)
+
+    answering, computing = Refuses(), Computes(fault)
+    async with gateway_with(answering, computing) as gateway:
+        with pytest.raises(InvalidRequest, match="it is refused"):
+            await ask(gateway)
+        assert await ask(gateway) == REFERENCE
+        assert await ask(gateway) == REFERENCE
+    assert len(computing.requests) == 2, "not a third time: it has been answered"
+
+
+async def test_a_prompt_whose_client_went_away_stays_new() -> None:
+    answering = Replica()
+    async with asking_while_it_hangs(answering) as (gateway, asking):
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert gateway._answering._prefill._prompts.are_worth_it(Request("mine", LONG, PARAMS))
