@@ -121,6 +121,16 @@ def test_a_response_goes_on_from_one_whose_gateway_was_killed(server: Server) ->
         client.responses.retrieve(first.id)
 
 
+def test_a_response_outlives_a_process_of_the_store(server: Server) -> None:
+    client = client_of(server)
+    made = client.responses.create(**TEXT | {"max_output_tokens": 12})
+    os.kill(find("ray::StoreActor")[0], signal.SIGKILL)
+    assert client.responses.retrieve(made.id).to_dict() == made.to_dict()
+    client.responses.delete(made.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(made.id)
+
+
 def test_a_lost_gateway_is_no_clean_end(server: Server) -> None:
     kinds = []
     with client_of(server) as client, pytest.raises((openai.APIError, httpx2.TransportError)):

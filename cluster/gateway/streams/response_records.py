@@ -1,18 +1,29 @@
 """The stored responses, bounded in number, bytes and age; the oldest are dropped, and cannot be
 retrieved.
+
+A response is stored once and may be forgotten once, for good: the ids of those that were forgotten
+are remembered, the last so many, since another copy of the store may still have the response.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import NamedTuple
+
+from cluster.gateway.streams.batch import Batch, Kept, Place
 
 MAX_COUNT = 16_384
 MAX_BYTES = 128 << 20
 RECORD_BYTES = 512  # of one in memory, beside its own
+BATCH_BYTES = 1 << 20  # of those that are told at once, if it is more than one
 
 
 class _Stored(NamedTuple):
     record: bytes
     until: float
+
+    @property
+    def num_bytes(self) -> int:
+        return len(self.record) + RECORD_BYTES
 
 
 class ResponseRecords:
@@ -22,30 +33,53 @@ class ResponseRecords:
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._num_bytes = 0
-        self._stored: OrderedDict[tuple[bytes, str], _Stored] = OrderedDict()
+        self._stored: OrderedDict[Place, _Stored] = OrderedDict()
+        self._forgotten: OrderedDict[Place, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._stored)
 
-    def keep(self, owner: bytes, response_id: str, record: bytes, until: float) -> None:
-        self.forget(owner, response_id)
-        self._stored[owner, response_id] = _Stored(record, until)
-        self._num_bytes += len(record) + RECORD_BYTES
+    def write(self, batch: Batch, now: float) -> None:
+        for place in batch.forgotten:
+            self._drop(place)
+            self._forgotten[place] = None
+        while len(self._forgotten) > self._max_count:
+            self._forgotten.popitem(last=False)
+        for place, record, seconds in batch.kept:
+            if place not in self._stored and place not in self._forgotten:
+                self._stored[place] = stored = _Stored(record, now + seconds)
+                self._num_bytes += stored.num_bytes
         while len(self._stored) > self._max_count or self._num_bytes > self._max_bytes:
-            self.forget(*next(iter(self._stored)))
+            self._drop(next(iter(self._stored)))
 
-    def find(self, owner: bytes, response_id: str, now: float) -> bytes | None:
-        stored = self._stored.get((owner, response_id))
+    def find(self, place: Place, now: float) -> bytes | None:
+        stored = self._stored.get(place)
         return None if stored is None or stored.until <= now else stored.record
 
-    def forget(self, owner: bytes, response_id: str) -> bool:
-        """Whether it was there."""
-        stored = self._stored.pop((owner, response_id), None)
-        if stored is not None:
-            self._num_bytes -= len(stored.record) + RECORD_BYTES
-        return stored is not None
+    def is_forgotten(self, place: Place) -> bool:
+        return place in self._forgotten
+
+    def everything(self, now: float) -> Iterator[Batch]:
+        """For another copy. Each batch is made when it is asked for, of what is stored then."""
+        yield Batch(forgotten=list(self._forgotten))
+        batch, num_bytes = Batch(), 0
+        for place in list(self._stored):
+            stored = self._stored.get(place)
+            if stored is None:
+                continue
+            if num_bytes + stored.num_bytes > BATCH_BYTES and batch.kept:
+                yield batch
+                batch, num_bytes = Batch(), 0
+            batch.kept.append(Kept(place, stored.record, stored.until - now))
+            num_bytes += stored.num_bytes
+        yield batch
 
     def sweep(self, now: float) -> None:
         """Drop what is too old."""
         for place in [place for place, stored in self._stored.items() if stored.until <= now]:
-            self.forget(*place)
+            self._drop(place)
+
+    def _drop(self, place: Place) -> None:
+        stored = self._stored.pop(place, None)
+        if stored is not None:
+            self._num_bytes -= stored.num_bytes

@@ -1,125 +1,145 @@
-"""The actor that outlives every gateway. It stores what gateways need of each other: streams that
+"""The store, which outlives every gateway. It holds what gateways need of each other: streams that
 clients may resume, and responses that later ones may continue.
 
-Each Serve application has its own.
+Each Serve application has its own: two actors that hold the same, on two nodes if there are as
+many, so that nothing is lost with either. A gateway writes to one of them, whichever answers, and
+that one passes it on to the other before it answers. It also has the other one started again if it
+is gone, and gives it all that it lacks (`Twin`).
 """
 
 import asyncio
 import contextlib
+import secrets
 import time
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster.api.responses.resuming.streams import StreamRecord
-from cluster.gateway.streams.response_records import ResponseRecords
-from cluster.gateway.streams.stream_records import Batch, StreamRecords
+from cluster.gateway.streams.actor_calls import ActorCalls
+from cluster.gateway.streams.batch import Batch, Place
+from cluster.gateway.streams.records import Records
+from cluster.gateway.streams.twin import Twin
 
 NAMESPACE = "serve"  # where Serve names its actors too
-ANSWER_SECONDS = 3.0
-START_SECONDS = 20.0  # for an actor that has to be started
-IDLE_SECONDS = 600.0  # without a word from any gateway, after which the actor ends
-SWEEP_SECONDS = 5.0
-TROUBLES = (RayError, ValueError, TimeoutError)  # with an actor: Ray raises ValueError if it does not exist
+IDLE_SECONDS = 600.0  # without a word from any gateway, after which an actor ends that stores nothing
+TEND_SECONDS = 2.0
 
 
 class StoreActor:
-    """Exits when no gateway has called for long and no response is stored: the gateways are gone,
-    and nobody else knows this actor.
+    """Number 0 or 1. Exits when no gateway has called for long and nothing is stored: the gateways
+    are gone, and nobody else knows this actor.
     """
 
-    def __init__(self) -> None:
-        self._streams = StreamRecords()
-        self._responses = ResponseRecords()
+    def __init__(self, app_name: str, number: int) -> None:
+        self._number = number
+        self._life = secrets.token_hex(8)
+        self._records = Records()
+        self._twin = Twin(ActorCalls(lambda _: start(app_name, 1 - number)))
         self._heard = time.monotonic()
-        self._sweeping: asyncio.Task[None] | None = None
+        self._tending: asyncio.Task[None] | None = None
 
     async def write(self, batch: Batch) -> None:
-        """Store the batch; an empty one only says that the gateway still exists."""
-        self._streams.write(batch, self._hear())
-
-    async def find(self, request_id: str) -> StreamRecord | None:
-        return self._streams.find(request_id, self._hear())
-
-    async def keep_response(self, owner: bytes, response_id: str, record: bytes, seconds: float) -> None:
-        self._responses.keep(owner, response_id, record, self._hear() + seconds)
-
-    async def find_response(self, owner: bytes, response_id: str) -> bytes | None:
-        return self._responses.find(owner, response_id, self._hear())
-
-    async def forget_response(self, owner: bytes, response_id: str) -> bool:
+        """Store the batch, here and there; an empty one only says that the gateway still exists."""
         self._hear()
-        return self._responses.forget(owner, response_id)
+        await self.take(batch)
+        await self._twin.pass_on(batch)
+
+    async def find_stream(self, request_id: str) -> StreamRecord | None:
+        """Raises if the other one would have to say, and does not answer; so does the next."""
+        self._hear()
+        found = await self.look_for_stream(request_id)
+        if found is None:
+            found = await self._twin.ask("look_for_stream", request_id)
+        return found
+
+    async def find_response(self, place: Place) -> bytes | None:
+        self._hear()
+        found = await self.look_for_response(place)
+        if found is None and not self._records.responses.is_forgotten(place):
+            found = await self._twin.ask("look_for_response", place)
+        return found
 
     async def wake(self) -> None:
-        """Keep the actor alive: it will be needed."""
+        """Return when both are there to store something, or one alone has to do."""
         self._hear()
+        await self._twin.tended.wait()
 
-    def _hear(self) -> float:
-        self._heard = time.monotonic()
-        if self._sweeping is None:
-            self._sweeping = asyncio.create_task(self._sweep())
-        return self._heard
+    # Those below are called by the other one.
 
-    async def _sweep(self) -> None:
-        while time.monotonic() < self._heard + IDLE_SECONDS or self._responses:
-            await asyncio.sleep(SWEEP_SECONDS)
-            self._streams.sweep(time.monotonic())
-            self._responses.sweep(time.monotonic())
+    async def meet(self, idle_seconds: float) -> tuple[str, str]:
+        """This process and its node. `idle_seconds`: since any gateway was heard there."""
+        self._hear(idle_seconds)
+        return self._life, _here()
+
+    async def take(self, batch: Batch) -> None:
+        self._records.write(batch, time.monotonic())
+
+    async def look_for_stream(self, request_id: str) -> StreamRecord | None:
+        return self._records.streams.find(request_id, time.monotonic())
+
+    async def look_for_response(self, place: Place) -> bytes | None:
+        return self._records.responses.find(place, time.monotonic())
+
+    def _hear(self, seconds_ago: float = 0.0) -> None:
+        """Of a gateway."""
+        self._heard = max(self._heard, time.monotonic() - seconds_ago)
+        if self._tending is None or self._tending.done():
+            self._tending = asyncio.create_task(self._tend())
+
+    async def _tend(self) -> None:
+        while time.monotonic() < self._heard + IDLE_SECONDS or self._records:
+            self._records.sweep(time.monotonic())
+            node = await self._twin.tend(self._records, time.monotonic() - self._heard)
+            if self._number == 1 and node == _here():
+                others: list[str] = await asyncio.to_thread(_nodes_but, node)
+                if others:
+                    break  # the other one has all, and starts this one on another node
+            await asyncio.sleep(TEND_SECONDS)
         ray.kill(ray.get_runtime_context().current_actor)
 
 
-class StoreCalls:
-    """A gateway's calls to the actor, which the first of them starts. Lives in one event loop."""
-
-    def __init__(self, app_name: str) -> None:
-        self._app_name = app_name
-        self._actor: Any = None
-
-    async def ask(self, method: str, *arguments: Any, seconds: float = ANSWER_SECONDS) -> Any:
-        """Its answer; raises one of TROUBLES, after which the next call goes to a new actor."""
-        try:
-            if self._actor is None:
-                self._actor = await asyncio.to_thread(_start, self._app_name)
-            return await asyncio.wait_for(getattr(self._actor, method).remote(*arguments), seconds)
-        except TROUBLES:
-            self._actor = None
-            raise
-
-
 def end_store(app_name: str) -> None:
-    """End the application's actor, if there is one."""
-    with contextlib.suppress(ValueError):
-        ray.kill(ray.get_actor(actor_name(app_name), namespace=NAMESPACE))
+    """End the application's actors, if there are any."""
+    for number in (0, 1):
+        with contextlib.suppress(ValueError):
+            ray.kill(ray.get_actor(actor_name(app_name, number), namespace=NAMESPACE))
 
 
-def actor_name(app_name: str) -> str:
+def actor_name(app_name: str, number: int) -> str:
     """In NAMESPACE."""
-    return f"squadron-streams-{app_name}"
+    return f"squadron-streams-{app_name}-{number}"
 
 
-def _start(app_name: str) -> Any:
-    """The actor that an application's gateways share. The first gateway creates it, on another node
-    if there is one.
+def start(app_name: str, number: int) -> Any:
+    """The actor, unless there is one already on another node than this process, if there is one.
 
     It is bound to that node: Ray treats a soft affinity as met by the first node that gets the
-    request. If the node dies, so does the actor, and the next call creates another.
+    request. If the node dies, so does the actor, and the other one has it started again.
     """
-    here = ray.get_runtime_context().get_node_id()
-    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
+    here = _here()
     return (
         ray.remote(StoreActor)
         .options(
-            name=actor_name(app_name),
+            name=actor_name(app_name, number),
             namespace=NAMESPACE,
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,
             max_restarts=-1,
             max_concurrency=64,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(next(iter(nodes), here), soft=False),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(next(iter(_nodes_but(here)), here), soft=False),
         )
-        .remote()
+        .remote(app_name, number)
     )
+
+
+def _here() -> str:
+    """This process' node."""
+    node: str = ray.get_runtime_context().get_node_id()
+    return node
+
+
+def _nodes_but(here: str) -> list[str]:
+    return [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]

@@ -1,22 +1,15 @@
 """The stored streams, bounded in bytes and in age; what is dropped cannot be resumed."""
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from cluster.api.responses.resuming.streams import StreamRecord, Told
+from cluster.gateway.streams.batch import Batch
 
 MAX_BYTES = 64 << 20
 TOKEN_BYTES, RECORD_BYTES = 72, 1024  # their approximate size in memory
 OPEN_SECONDS, CLOSED_SECONDS = 3600.0, 120.0  # without news: for streams that are being read, and for others
-
-
-@dataclass(slots=True)
-class Batch:
-    """A gateway's writes: new streams, tokens, streams that are no longer read."""
-
-    opened: dict[str, StreamRecord] = field(default_factory=dict)
-    told: list[Told] = field(default_factory=list)
-    closed: list[str] = field(default_factory=list)
+NUM_AT_ONCE = 16  # streams that another copy is told of
 
 
 class StreamRecords:
@@ -28,12 +21,12 @@ class StreamRecords:
         self._records: OrderedDict[str, StreamRecord] = OrderedDict()
         self._until: dict[str, float] = {}
 
+    def __len__(self) -> int:
+        return len(self._records)
+
     def write(self, batch: Batch, now: float) -> None:
         for request_id, record in batch.opened.items():
-            self._forget(request_id)
-            self._records[request_id] = record
-            self._num_bytes += _size(record)
-            self._until[request_id] = now + OPEN_SECONDS
+            self._open(request_id, record, now)
         for told in batch.told:
             self._tell(told, now)
         for request_id in batch.closed:
@@ -45,10 +38,28 @@ class StreamRecords:
     def find(self, request_id: str, now: float) -> StreamRecord | None:
         return self._records.get(request_id) if self._until.get(request_id, now) > now else None
 
+    def everything(self, now: float) -> Iterator[Batch]:
+        """For another copy. Each batch is made when it is asked for, of what is stored then."""
+        request_ids = list(self._records)
+        for first in range(0, len(request_ids), NUM_AT_ONCE):
+            some = request_ids[first : first + NUM_AT_ONCE]
+            there = {each: self._records[each] for each in some if each in self._records}
+            yield Batch(opened=there, closed=[each for each in there if self._until[each] <= now + CLOSED_SECONDS])
+
     def sweep(self, now: float) -> None:
         """Drop what is too old."""
         for request_id in [request_id for request_id, until in self._until.items() if until <= now]:
             self._forget(request_id)
+
+    def _open(self, request_id: str, record: StreamRecord, now: float) -> None:
+        """Store it, unless more of the stream is known already."""
+        known = self._records.get(request_id)
+        if known is not None and _progress(known) > _progress(record):
+            return
+        self._forget(request_id)
+        self._records[request_id] = record
+        self._num_bytes += _size(record)
+        self._until[request_id] = now + OPEN_SECONDS
 
     def _tell(self, told: Told, now: float) -> None:
         """Append tokens that continue the stored ones; two gateways that write the same stream
@@ -76,3 +87,7 @@ class StreamRecords:
 
 def _size(record: StreamRecord) -> int:
     return RECORD_BYTES + TOKEN_BYTES * len(record.token_ids)
+
+
+def _progress(record: StreamRecord) -> tuple[bool, int]:
+    return record.fingerprint is not None, len(record.token_ids)

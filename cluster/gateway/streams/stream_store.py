@@ -1,4 +1,4 @@
-"""A gateway's way to the streams that clients may resume, which an actor stores (see
+"""A gateway's way to the stored streams that clients may resume (see
 `cluster/api/responses/resuming/resume`).
 
 A gateway writes in batches, and waits only for the first write of a stream.
@@ -10,14 +10,9 @@ import logging
 
 from cluster.api.errors import Unavailable
 from cluster.api.responses.resuming.streams import StreamRecord, Told
-from cluster.gateway.streams.store_actor import (
-    ANSWER_SECONDS,
-    IDLE_SECONDS,
-    START_SECONDS,
-    TROUBLES,
-    StoreCalls,
-)
-from cluster.gateway.streams.stream_records import Batch
+from cluster.gateway.streams.batch import Batch
+from cluster.gateway.streams.store_actor import IDLE_SECONDS
+from cluster.gateway.streams.store_calls import StoreCalls
 from engine.errors import in_a_line
 
 logger = logging.getLogger("squadron.gateway")
@@ -26,7 +21,7 @@ BATCH_SECONDS = 0.1
 
 
 class StreamStoreClient:
-    """A gateway's client of the actor: a `StreamStore`. Lives in one event loop."""
+    """A `StreamStore`. Lives in one event loop."""
 
     def __init__(self, app_name: str) -> None:
         self._calls = StoreCalls(app_name)
@@ -51,19 +46,14 @@ class StreamStoreClient:
         self._news.set()
 
     async def find(self, request_id: str) -> StreamRecord | None:
-        try:
-            record: StreamRecord | None = await self._calls.ask("find", request_id)
-        except TROUBLES:
-            message = "The store of streams does not answer now"
-            raise Unavailable(message, code="not_ready", retry_after=ANSWER_SECONDS) from None
+        record: StreamRecord | None = await self._calls.ask("find_stream", request_id)
         return record
 
     async def _write(self) -> None:
-        """Write batch after batch; one that fails twice is lost: its streams continue, but cannot
-        be resumed.
+        """Write batch after batch; one that neither actor takes is lost: its streams continue, but
+        cannot be resumed.
         """
-        with contextlib.suppress(*TROUBLES):
-            await self._calls.ask("wake", seconds=START_SECONDS)
+        self._calls.wake()
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), IDLE_SECONDS / 10)
@@ -71,12 +61,10 @@ class StreamStoreClient:
             self._haste.clear()
             batch, written = self._batch, self._written
             self._batch, self._written = Batch(), asyncio.Event()
-            for _ in range(2):  # that an actor has ended shows at the first call
-                try:
-                    await self._calls.ask("write", batch)
-                    break
-                except TROUBLES as error:
-                    logger.error("streams could not be stored: %s", in_a_line(error))
+            try:
+                await self._calls.write(batch)
+            except Unavailable as error:
+                logger.error("streams could not be stored: %s", in_a_line(error.__cause__ or error))
             written.set()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._haste.wait(), BATCH_SECONDS)

@@ -18,6 +18,8 @@ from ray.cluster_utils import Cluster
 
 from cluster.launch.node.ending import end_connection
 from cluster.launch.node.ray_processes import RayProcesses
+from cluster.launch.node.start.agents import agents_may_be_late
+from cluster.launch.node.start.starting import patience
 from cluster.workers.ray_executor import RayExecutor
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
@@ -53,7 +55,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         stack.callback(gc.collect)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         stack.callback(processes.shutdown)  # and what a head had started that did not come up
-        with processes.starting():
+        with processes.starting(), patience(), agents_may_be_late():
             head = {"num_cpus": 0, "temp_dir": str(folder), **NODE}
             cluster = Cluster(True, head_node_args=head, shutdown_at_exit=False)
         stack.callback(cluster.shutdown)

@@ -1,7 +1,8 @@
 """What is stored of streams, and when it is dropped."""
 
 from cluster.api.responses.resuming.streams import StreamRecord, Told
-from cluster.gateway.streams.stream_records import Batch, StreamRecords
+from cluster.gateway.streams.batch import Batch
+from cluster.gateway.streams.stream_records import NUM_AT_ONCE, StreamRecords
 
 
 def record() -> StreamRecord:
@@ -42,3 +43,22 @@ def test_tokens_are_taken_once_and_in_order() -> None:
     assert known is not None
     assert (known.token_ids, known.num_events, known.num_cached_tokens) == ([5, 6, 7], [1, 1, 2], 3)
     assert known.max_tokens == 40
+
+
+def test_another_copy_gets_all_and_loses_nothing_that_it_knows() -> None:
+    records, copy = StreamRecords(), StreamRecords()
+    for number in range(NUM_AT_ONCE + 1):
+        records.write(Batch(opened={f"s{number}": record()}), now=0.0)
+    told = Told("s0", 0, [5, 6], 1, 3, 40)
+    records.write(Batch(told=[told], closed=["s1"]), now=0.0)
+    behind = next(records.everything(now=0.0))
+    behind.opened["s2"] = record()
+    known = StreamRecord(b"", 0, 0, fingerprint="fp")
+    records.write(Batch(opened={"s2": known}, told=[Told("s2", 0, [7], 1, 0, 40)]), now=0.0)
+    for batch in [*records.everything(now=0.0), behind]:
+        copy.write(batch, now=50.0)
+    assert len(copy) == NUM_AT_ONCE + 1
+    assert copy.find("s0", 50.0) == records.find("s0", 0.0)
+    assert copy.find("s1", 169.0) is not None and copy.find("s1", 170.0) is None, "it was no longer read"
+    kept = copy.find("s2", 50.0)
+    assert kept is not None and (kept.fingerprint, kept.token_ids) == ("fp", [7])

@@ -1,0 +1,32 @@
+"""All that one actor of the store holds."""
+
+from collections.abc import Iterator
+
+from cluster.gateway.streams.batch import Batch
+from cluster.gateway.streams.response_records import ResponseRecords
+from cluster.gateway.streams.stream_records import StreamRecords
+
+
+class Records:
+    """Streams and responses. `now` is of any monotonic clock."""
+
+    def __init__(self) -> None:
+        self.streams = StreamRecords()
+        self.responses = ResponseRecords()
+
+    def __bool__(self) -> bool:
+        return bool(self.streams or self.responses)
+
+    def write(self, batch: Batch, now: float) -> None:
+        self.streams.write(batch, now)
+        self.responses.write(batch, now)
+
+    def everything(self, now: float) -> Iterator[Batch]:
+        """For another copy. Each batch is made when it is asked for, of what is stored then."""
+        yield from self.streams.everything(now)
+        yield from self.responses.everything(now)
+
+    def sweep(self, now: float) -> None:
+        """Drop what is too old."""
+        self.streams.sweep(now)
+        self.responses.sweep(now)

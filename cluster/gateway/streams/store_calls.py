@@ -1,0 +1,57 @@
+"""A gateway's calls to the store."""
+
+import asyncio
+import contextlib
+import time
+from functools import partial
+from typing import Any
+
+import ray
+
+from cluster.api.errors import Unavailable
+from cluster.gateway.streams.actor_calls import ANSWER_SECONDS, START_SECONDS, TROUBLES, ActorCalls
+from cluster.gateway.streams.batch import Batch
+from cluster.gateway.streams.store_actor import IDLE_SECONDS, NAMESPACE, actor_name, start
+
+
+class StoreCalls:
+    """To either actor, and to the other one after a failure. The first gateway that calls starts
+    the one, which starts the other. Lives in one event loop.
+    """
+
+    def __init__(self, app_name: str) -> None:
+        self._calls = ActorCalls(partial(_either, app_name))
+        self._waking: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """Something will have to be stored: the actors may start meanwhile."""
+        is_awake = time.monotonic() < self._calls.answered + IDLE_SECONDS / 2
+        if not is_awake and (self._waking is None or self._waking.done()):
+            self._waking = asyncio.create_task(self._wake())
+
+    async def write(self, batch: Batch) -> None:
+        """Return when both actors have it, or one that lives alone. Raises Unavailable."""
+        if self._waking is not None:
+            await self._waking
+        await self.ask("write", batch)
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        """Raises Unavailable."""
+        with contextlib.suppress(*TROUBLES):  # again: that an actor has ended shows at the first call
+            return await self._calls.ask(method, *arguments)
+        try:
+            return await self._calls.ask(method, *arguments, seconds=START_SECONDS)
+        except TROUBLES as error:
+            message = "The store of streams and responses does not answer now"
+            raise Unavailable(message, code="not_ready", retry_after=ANSWER_SECONDS) from error
+
+    async def _wake(self) -> None:
+        with contextlib.suppress(*TROUBLES):
+            await self._calls.ask("wake", seconds=START_SECONDS)
+
+
+def _either(app_name: str, num_failed: int) -> Any:
+    for number in (num_failed % 2, 1 - num_failed % 2):
+        with contextlib.suppress(ValueError):
+            return ray.get_actor(actor_name(app_name, number), namespace=NAMESPACE)
+    return start(app_name, 0)
