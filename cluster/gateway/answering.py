@@ -64,9 +64,7 @@ class Answering:
                 async with attempts.one(), self._replicas.call(journal):
                     async for delta in journal:
                         attempts.gained()
-                        if is_new and self._prefill is not None and journal.has_gained:
-                            is_new = False
-                            self._prefill.answered(request)
+                        is_new = is_new and not self._has_answered(journal, request)
                         yield delta
 
     async def _compute(self, journal: Journal, prefill: Prefill) -> bool:
@@ -74,3 +72,9 @@ class Answering:
         reports = self._replicas.connections.reports()
         with self._journals.waiting.without(journal.request):
             return await prefill.compute(journal, reports, self._observers.figures.prefilled)
+
+    def _has_answered(self, journal: Journal, request: Request) -> bool:
+        """Whether an engine has answered with a token; then `Prefill` hears of it."""
+        if journal.has_gained and self._prefill is not None:
+            self._prefill.answered(request)
+        return journal.has_gained
