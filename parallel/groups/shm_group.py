@@ -1,15 +1,12 @@
 """Collectives between CPU ranks of one machine through shared memory: tens of times faster than a
 loopback socket.
 
-The ranks map one file, which is unlinked before they use it, so that nothing stays behind however
-they end. Only ranks that die before that leave a file, until the next group starts. A rank's death
-and an abort are noticed within a tenth of a second; a frozen rank at the time limit.
+The ranks map one file that never has a name, so that nothing stays behind however and whenever they
+end: they open it by the descriptor of rank 0. A rank's death and an abort are noticed within a
+tenth of a second; a frozen rank at the time limit.
 """
 
-import contextlib
-import fcntl
 import os
-import secrets
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,7 +18,6 @@ from parallel.errors import GroupError
 from parallel.groups.meeting import Meeting
 
 FOLDER = Path("/dev/shm")
-PREFIX = "squadron-"
 _NO_ROOM = -(1 << 31)
 _ABORTED = _NO_ROOM + 1
 
@@ -116,21 +112,13 @@ def join(rank: int, size: int, store: Meeting, timeout: timedelta) -> ShmGroup |
     if len(machines) > 1 or machines == {b""} or size > library().squadron_shm_max_ranks():
         return None
     if rank == 0:
-        _remove_abandoned()
-        created = _create_file(size)
-        if created is None:
-            store.set("path", "")
-            return None
-        file, path = created
-        try:
-            store.set("path", str(path))
-            return _meet(ShmGroup(rank, size, file, timeout), store)
-        finally:
-            path.unlink()
-    name = store.get("path").decode()
-    if not name:
+        file = _create_file(size)
+        store.set("path", "" if file is None else f"/proc/{os.getpid()}/fd/{file}")
+        return None if file is None else _meet(ShmGroup(rank, size, file, timeout), store)
+    path = store.get("path").decode()
+    if not path:
         return None
-    return _meet(ShmGroup(rank, size, os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), timeout), store)
+    return _meet(ShmGroup(rank, size, _open_file(path), timeout), store)
 
 
 def _meet(group: ShmGroup, store: Meeting) -> ShmGroup:
@@ -142,50 +130,35 @@ def _meet(group: ShmGroup, store: Meeting) -> ShmGroup:
 
 
 def _machine() -> str:
-    """A string that is equal on ranks that can share memory, and differs on others; empty if this
-    rank cannot share any.
+    """A string that is equal on ranks that can share memory and see each other's processes, and
+    differs on others; empty if this rank cannot share any.
     """
     if unavailable_reason() is not None or not FOLDER.is_dir():
         return ""
-    return f"{Path('/proc/sys/kernel/random/boot_id').read_text()} {FOLDER.stat().st_dev}"
+    boot, processes = Path("/proc/sys/kernel/random/boot_id").read_text(), Path("/proc/self/ns/pid").readlink()
+    return f"{boot} {processes} {FOLDER.stat().st_dev}"
 
 
-def _create_file(size: int) -> tuple[int, Path] | None:
-    """A new file of zeros, locked, with room for what every collective needs; None if there is no
-    room.
+def _create_file(size: int) -> int | None:
+    """A new file of zeros without a name, with room for what every collective needs; None if there
+    is no room.
     """
-    file, path = _create_locked()
+    file = os.open(FOLDER, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
     try:
         os.ftruncate(file, library().squadron_shm_bytes(size))
         os.posix_fallocate(file, 0, library().squadron_shm_reserved_bytes(size))
     except OSError:
         os.close(file)
-        path.unlink()
         return None
-    return file, path
+    return file
 
 
-def _create_locked() -> tuple[int, Path]:
-    """An empty file, locked so that it is not taken for an abandoned one."""
-    while True:
-        path = FOLDER / f"{PREFIX}{secrets.token_hex(8)}"
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file).st_nlink:
-            return file, path
-        os.close(file)  # another rank took it for abandoned before it was locked
-
-
-def _remove_abandoned() -> None:
-    """Remove files whose rank 0 died before it unlinked them: its locks on them are gone."""
-    for path in FOLDER.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):  # another user's, locked, or gone
-            file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
-            finally:
-                os.close(file)
+def _open_file(path: str) -> int:
+    """Raises GroupError."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise GroupError(f"the memory of rank 0, {path}, cannot be opened: {error.strerror}") from None
 
 
 def _pointer(x: Tensor) -> int:

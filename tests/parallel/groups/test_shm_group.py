@@ -154,40 +154,35 @@ def test_without_room_there_is_no_group_and_nothing_stays_behind(
 ) -> None:
     asked = []
 
-    def full(*_: int) -> None:
-        asked.extend(os.listdir(tmp_path))
+    def full(file: int, *_: int) -> None:
+        asked.append(Path(f"/proc/self/fd/{file}").readlink().parent)
         raise OSError("No space left on device")
 
     monkeypatch.setattr(shm_group, "FOLDER", tmp_path)
     monkeypatch.setattr(os, "posix_fallocate", full)
     assert join_all(2) == [None, None]
-    assert (len(asked), os.listdir(tmp_path)) == (1, [])
+    assert (asked, os.listdir(tmp_path)) == ([tmp_path], [])
 
 
-def test_a_rank_that_does_not_come_leaves_no_file() -> None:
-    store = dist.HashStore()
-    store.set_timeout(timedelta(seconds=0.5))
-    store.set("machine.1", shm_group._machine())
-    with pytest.raises(dist.DistStoreError):
-        shm_group.join(0, 2, store, timedelta(seconds=20))
-    assert not Path(store.get("path").decode()).exists()
-
-
-def test_a_file_is_removed_after_the_death_of_who_made_it_and_not_before() -> None:
+def test_ranks_that_end_while_they_meet_leave_no_file(tmp_path: Path) -> None:
+    """Rank 0 is killed, and never comes back: no other group on its machine tidies up after it."""
     store = open_store("127.0.0.1", 0, True, timedelta(seconds=60))
     store.set("machine.1", shm_group._machine())
-    process = multiprocessing.get_context("spawn").Process(target=_wait_for_rank_1, args=(store.port,))
+    process = multiprocessing.get_context("spawn").Process(target=_wait_for_rank_1, args=(store.port, tmp_path))
     process.start()
-    path = Path(store.get("path").decode())
-    assert None not in join_all(2)
-    assert path.exists()
+    path = store.get("path").decode()
     process.kill()
     process.join()
-    assert None not in join_all(2)  # or whoever on this machine joined a group meanwhile
-    assert not path.exists()
+    assert os.listdir(tmp_path) == []
+    store.set("machine.0", store.get("machine.1"))
+    with pytest.raises(GroupError, match=r"the memory of rank 0, .*, cannot be opened: No such file"):
+        shm_group.join(1, 2, store, timedelta(seconds=20))
+    assert path.startswith("/proc/")
 
 
-def _wait_for_rank_1(port: int) -> None:
+def _wait_for_rank_1(port: int, folder: Path) -> None:
+    machine, shm_group.FOLDER = shm_group._machine(), folder
+    shm_group._machine = lambda: machine
     shm_group.join(0, 2, open_store("127.0.0.1", port, False, timedelta(seconds=60)), timedelta(seconds=60))
 
 
