@@ -143,7 +143,10 @@ def _create_file(size: int) -> int | None:
     """A new file of zeros without a name, with room for what every collective needs; None if there
     is no room.
     """
-    file = os.open(FOLDER, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    try:
+        file = os.open(FOLDER, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except OSError:  # no file system for that
+        return None
     try:
         os.ftruncate(file, library().squadron_shm_bytes(size))
         os.posix_fallocate(file, 0, library().squadron_shm_reserved_bytes(size))
