@@ -57,12 +57,14 @@ class Decoder:
         self.head = ParallelLMHead(config.vocab_size, ops=ops, group=tp)
 
     def load_weights(self, folder: str, digests: dict[str, str]) -> None:
-        """From the safetensors files of `folder`; raises InvalidCheckpoint.
+        """From the safetensors files of `folder`, which may lack those that hold nothing of this
+        stage; raises InvalidCheckpoint.
 
         `digests`: SHA-256 of tensors that this rank is to verify if it reads them, in hexadecimal.
         """
+        config, own = self.config, self.config.stage_prefixes(self.stage.size)[self.stage.rank]
         with Checkpoint(
-            folder, self.config.shapes(), self.config.unused, self.dtype, self.device, digests, self.config.scheme
+            folder, config.shapes(), config.unused, self.dtype, self.device, digests, config.scheme, own
         ) as checkpoint:
             self.load(checkpoint)
 

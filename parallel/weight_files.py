@@ -1,7 +1,7 @@
 """The safetensors files of a folder in Hugging Face layout: one file, or several and an index."""
 
 import json
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,23 +23,38 @@ class StoredTensor:
     dtype: str  # in safetensors' notation
 
 
-def stored_tensors(folder: Path, forms: Forms, unused: Set[str]) -> dict[str, StoredTensor]:
+def stored_tensors(
+    folder: Path, forms: Forms, unused: Set[str], own: tuple[str, ...] = ("",)
+) -> dict[str, StoredTensor]:
     """The folder's tensors, unread, by name. `forms` are those that the model has; those in
-    `unused` may also be there.
+    `unused` may also be there. `own`: how the names begin of those that will be read; a file
+    without such may be absent.
 
     Raises InvalidCheckpoint naming file and tensor if one is missing, unknown, of another shape, or
     not of floating point.
     """
+    files = _files(folder)
+    listed = {name: path for path, names in files.items() for name in names}
+    elsewhere = _elsewhere(as_the_model_names(listed), own)
     tensors: dict[str, StoredTensor] = {}
-    for path, names in _files(folder).items():
+    for path, names in files.items():
+        if path in elsewhere.values():
+            continue
         stored = _open(path)
         for name in sorted(names - stored.keys()):
             raise InvalidCheckpoint(f"{path}: tensor {name} is missing, though {INDEX_FILE} says it is there")
         tensors |= stored
-    tensors = as_the_model_names(tensors)
-    if (wrong := complaint(folder, tensors, forms, unused)) is not None:
+    tensors = as_the_model_names(tensors, listed.keys())
+    if (wrong := complaint(folder, tensors, forms, unused, elsewhere.keys())) is not None:
         raise InvalidCheckpoint(wrong)
     return tensors
+
+
+def _elsewhere(listed: Mapping[str, Path], own: tuple[str, ...]) -> dict[str, Path]:
+    """The tensors in files that are not in the folder and have nothing of this rank."""
+    needed = {path for name, path in listed.items() if name.startswith(own)}
+    absent = {path for path in set(listed.values()) - needed if not path.exists()}
+    return {name: path for name, path in listed.items() if path in absent}
 
 
 def _files(folder: Path) -> dict[Path, set[str]]:

@@ -39,8 +39,9 @@ class Checkpoint:
     `shapes` are the tensors that the model has, of whose linears `scheme` may say that they are
     stored quantized; tensors in `unused` may also be there. `digests` are
     the SHA-256 of some tensors' bytes, in hexadecimal: tensors that are read are hashed meanwhile,
-    and compared when the context ends without another error. Raises InvalidCheckpoint naming file
-    and tensor if one is missing, unknown, of another shape, not of floating point, not finite, or
+    and compared when the context ends without another error. `own`: how the names of those begin
+    that will be read; files without such may be absent. Raises InvalidCheckpoint naming file and
+    tensor if one is missing, unknown, of another shape, not of floating point, not finite, or
     changed.
     """
 
@@ -53,13 +54,14 @@ class Checkpoint:
         device: torch.device,
         digests: Mapping[str, str],
         scheme: Scheme | None = None,
+        own: tuple[str, ...] = ("",),
     ) -> None:
         self.dtype = dtype
         self.device = device
         self.shapes = shapes
         self.scheme = scheme
         forms = shapes if scheme is None else scheme.forms(shapes)
-        self.tensors = stored_tensors(Path(folder), forms, unused)
+        self.tensors = stored_tensors(Path(folder), forms, unused, own)
         self._digests = digests
         self._hashing: dict[str, Future[str]] = {}
         self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="hash")

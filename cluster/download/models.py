@@ -7,12 +7,13 @@ from pathlib import Path
 
 from cluster.checkpoint.plan import make_plan
 from cluster.checkpoint.size import Plan
+from cluster.download.fetch import cached, fetch
 from cluster.download.node_lock import Tell, node_lock, say
 from cluster.download.outline import make_outline
 from cluster.download.records import Records
+from cluster.download.share import Share
 from cluster.download.store import Unreachable
 from cluster.download.stores import open_store, pin, remember
-from cluster.download.whole import cached, fetch
 from engine.config import EngineConfig, remote_name
 from engine.errors import InvalidConfig
 
@@ -36,28 +37,44 @@ def _outlined(config: EngineConfig, tell: Tell) -> EngineConfig:
         try:
             make_outline(store, folder, has_weights=has_weights)
         except Unreachable as error:
-            folder = cached(store, has_weights, error, tell)
+            folder = cached(store, has_weights, None, error, tell)
     return config.model_copy(update={"model": str(folder)})
 
 
-def fetched(config: EngineConfig, tell: Tell = say) -> EngineConfig:
+def fetched(config: EngineConfig, tell: Tell = say, share: Share | None = None) -> EngineConfig:
     """`model`, and that of drafts, is a folder that holds the whole model (of dummy weights, all
-    but the weights). It is fetched unless it is here; one process of a node does so, the others
-    wait. Unchanged if it was a folder already. Raises InvalidConfig.
+    but the weights), or with a `share` what the node needs of it. That is fetched unless it is
+    here; one process of a node does so, the others wait. Unchanged if it was a folder already.
+    Raises InvalidConfig.
     """
-    return _also_draft(_fetched(config, tell), lambda draft: _fetched(draft, tell))
+    found = _fetched(config, tell, share)
+    if share is not None and not share.has_last:
+        return found
+    return _also_draft(found, lambda draft: _fetched(draft, tell, None))
 
 
-def _fetched(config: EngineConfig, tell: Tell) -> EngineConfig:
+def _fetched(config: EngineConfig, tell: Tell, share: Share | None) -> EngineConfig:
     config = _pinned(config, tell)
     if config.source is None:
         return config
-    records, has_weights = Records(config.download_dir), config.load_format != "dummy"
-    folder = records.folder(config.source, has_weights)
+    records = Records(config.download_dir)
+    folder = _folder(config, config.source, records, share)
     if folder is None:
         with node_lock(records.lock(config.source), config.source, tell):
-            folder = records.folder(config.source, has_weights) or _fetch(config, config.source, records, tell)
+            folder = _folder(config, config.source, records, share)
+            if folder is None:
+                folder = _fetch(config, config.source, records, share, tell)
     return config.model_copy(update={"model": str(folder)})
+
+
+def _folder(config: EngineConfig, source: str, records: Records, share: Share | None) -> Path | None:
+    """Where it is on this node; None if it is not. Raises InvalidConfig."""
+    has_weights = config.load_format != "dummy"
+    folder = records.folder(source, has_weights)
+    if folder is not None or share is None or not has_weights or (some := records.share(source)) is None:
+        return folder
+    folder, files = some
+    return folder if files.keys() >= share.weight_files(folder) else None
 
 
 def pinned(config: EngineConfig, tell: Tell = say) -> EngineConfig:
@@ -94,13 +111,13 @@ def folder_of(model: str) -> Path:
     return Path(fetched(EngineConfig.create(model=model)).model)
 
 
-def _fetch(config: EngineConfig, source: str, records: Records, tell: Tell) -> Path:
+def _fetch(config: EngineConfig, source: str, records: Records, share: Share | None, tell: Tell) -> Path:
     """Under the node's lock."""
     store, has_weights = open_store(source, config.download_dir), config.load_format != "dummy"
     try:
-        folder, files = fetch(store, has_weights, tell)
+        found = fetch(store, has_weights, share, tell)
     except Unreachable as error:
-        return cached(store, has_weights, error, tell)
-    records.enter(source, has_weights, folder, files)
+        return cached(store, has_weights, share, error, tell)
+    records.enter(source, has_weights, found.folder, found.files, found.others)
     remember(source, config.revision, config.download_dir)
-    return folder
+    return found.folder

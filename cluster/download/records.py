@@ -1,5 +1,5 @@
-"""Records of complete downloads on this node: a small file for each model and revision, so that a
-later start needs no network.
+"""Records of what was fetched to this node: a small file for each model and revision, and another
+one for a model of which only some weight files are here, so that a later start needs no network.
 """
 
 import json
@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.download.store import RemoteFile
+
+WEIGHTS = ".safetensors"
 
 
 class Records:
@@ -21,21 +23,38 @@ class Records:
 
     def folder(self, source: str, has_weights: bool) -> Path | None:
         """Where all of its files are, of the sizes that they had; None if they are not."""
-        try:
-            record = json.loads(self._path(source, has_weights).read_text(encoding="utf-8"))
-            folder = Path(record["folder"])
-            are_there = all((folder / name).stat().st_size == size for name, size in record["files"].items())
-        except (OSError, ValueError, KeyError):
-            return None
-        return folder if are_there else None
+        folder, sizes = _read(self._path(source, has_weights))
+        return folder if folder is not None and _there(folder, sizes) == sizes else None
 
-    def enter(self, source: str, has_weights: bool, folder: Path, files: Sequence[RemoteFile]) -> None:
-        path = self._path(source, has_weights)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        record = {"folder": str(folder), "files": {file.name: file.size for file in files}}
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps(record, indent=1), encoding="utf-8")
-        os.replace(partial, path)
+    def share(self, source: str) -> tuple[Path, dict[str, int]] | None:
+        """Where it is with some of its weight files, and which files are there, by name with the
+        sizes that they had; None if it is not.
+        """
+        folder, sizes = _read(self._path(source, has_weights=True, suffix=".share"))
+        there = {} if folder is None else _there(folder, sizes)
+        if folder is None or any(not name.endswith(WEIGHTS) for name in sizes.keys() - there.keys()):
+            return None
+        return folder, there
+
+    def enter(
+        self,
+        source: str,
+        has_weights: bool,
+        folder: Path,
+        files: Sequence[RemoteFile],
+        others: Sequence[RemoteFile] = (),
+    ) -> None:
+        """`files` are there. `others`: of the model's, which may be there from before, or are not
+        needed here.
+        """
+        sizes = {file.name: file.size for file in files}
+        if others:
+            known = self.share(source)
+            if known is not None and known[0] == folder:
+                sizes |= known[1]
+            _write(self._path(source, has_weights, ".share"), folder, sizes)
+        if all(file.name in sizes for file in others):
+            _write(self._path(source, has_weights), folder, sizes)
 
     def lock(self, source: str) -> Path:
         return self.root / "locks" / slug(source)
@@ -48,10 +67,33 @@ class Records:
         """Where the files of an object store are kept."""
         return self.root / "models" / slug(source)
 
-    def _path(self, source: str, has_weights: bool) -> Path:
-        return self.root / "fetched" / f"{slug(source)}{'' if has_weights else '.bare'}.json"
+    def _path(self, source: str, has_weights: bool, suffix: str = "") -> Path:
+        return self.root / "fetched" / f"{slug(source)}{'' if has_weights else '.bare'}{suffix}.json"
 
 
 def slug(source: str) -> str:
     """A file name."""
     return re.sub(r"[^\w.@-]+", "--", source)
+
+
+def _read(path: Path) -> tuple[Path | None, dict[str, int]]:
+    """A record: the folder, and sizes by name. None, and nothing, if there is no record."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return Path(record["folder"]), dict(record["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, {}
+
+
+def _write(path: Path, folder: Path, sizes: dict[str, int]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps({"folder": str(folder), "files": sizes}, indent=1), encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _there(folder: Path, sizes: dict[str, int]) -> dict[str, int]:
+    """Those whose files are in the folder."""
+    return {
+        name: size for name, size in sizes.items() if (path := folder / name).exists() and path.stat().st_size == size
+    }

@@ -8,8 +8,8 @@ from pathlib import Path
 from cluster.checkpoint.manifest import check_weights, whole_digest
 from cluster.checkpoint.spec import read_spec
 from cluster.checkpoint.values import check_values
-from engine.checkpoint.fingerprint import weights_digest
 from engine.checkpoint.model_config import ModelConfig
+from engine.checkpoint.sample import weights_digest
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.executor import Weights

@@ -11,8 +11,8 @@ import msgspec
 from ray.exceptions import RayError
 from ray.experimental import internal_kv
 
-from engine.checkpoint.fingerprint import weights_digest
-from engine.errors import SquadronError
+from engine.checkpoint.sample import weights_digest
+from engine.errors import InvalidConfig, SquadronError
 from engine.executor import Weights
 
 NAMESPACE = b"squadron-weights"
@@ -80,7 +80,7 @@ def last_change(record: WeightsRecord) -> Change:
     weights = change.weights
     if weights is None or weights.folder is None:
         return change
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, InvalidConfig):
         if weights_digest(weights.folder) == weights.sample:
             return change
     return replace(change, weights=None, are_elsewhere=True)

@@ -6,17 +6,13 @@ and cache sizes are not part of it: exact results do not depend on them.
 
 import hashlib
 import json
-import os
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from engine.checkpoint.manifest import MANIFEST_FILE
+from engine.checkpoint.sample import add_file
 
-# Number of places at which a tensor's bytes are sampled, evenly spread, including both ends.
-NUM_SAMPLES, SAMPLE_BYTES = 8, 64
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 _OLDER_FILES = ("special_tokens_map.json", "added_tokens.json")
 _TEMPLATE_FILES = "additional_chat_templates/*.jinja"
@@ -55,24 +51,6 @@ class Identity:
         return tokenizer_digest(self._folder)
 
 
-def weights_digest(folder: str) -> str:
-    """A cheap digest of a checkpoint's numbers: of its manifest if there is one, which is verified
-    when weights are loaded. Otherwise of config.json and, for each weight file, the size, the
-    header, and samples of every tensor. This detects another model, another training or another
-    layout, but not a few changed numbers between the samples.
-    """
-    root, digest = Path(folder), hashlib.sha256()
-    _add(digest, root / "config.json")
-    manifest = root / MANIFEST_FILE
-    if manifest.exists():
-        _add(digest, manifest)
-        return digest.hexdigest()[:16]
-    for path in sorted(root.glob("*.safetensors")):
-        digest.update(f"{path.name} {path.stat().st_size} ".encode())
-        _add_samples(digest, path)
-    return digest.hexdigest()[:16]
-
-
 def tokenizer_digest(folder: str) -> str:
     """A digest of the files that turn texts and conversations into tokens."""
     digest = hashlib.sha256()
@@ -81,7 +59,7 @@ def tokenizer_digest(folder: str) -> str:
     if _lists_tokens(Path(folder) / "tokenizer_config.json"):
         older = []  # without effect, as in transformers
     for path in [*paths, *sorted(Path(folder).glob(_TEMPLATE_FILES)), *older]:
-        _add(digest, path)
+        add_file(digest, path)
     return digest.hexdigest()[:16]
 
 
@@ -91,21 +69,3 @@ def _lists_tokens(settings: Path) -> bool:
         return "added_tokens_decoder" in json.loads(settings.read_bytes())
     except (OSError, ValueError, TypeError, RecursionError):
         return False
-
-
-def _add(digest: "hashlib._Hash", path: Path) -> None:
-    data = path.read_bytes() if path.exists() else b""
-    digest.update(f"{path.name} {len(data)} ".encode() + data)
-
-
-def _add_samples(digest: "hashlib._Hash", path: Path) -> None:
-    """The header of a file in the format of safetensors, and samples of its tensors."""
-    with path.open("rb") as file:
-        (header_size,) = struct.unpack("<Q", file.read(8))
-        header = file.read(header_size)
-        digest.update(header)
-        for tensor in json.loads(header).values():
-            start, stop = tensor.get("data_offsets", (0, 0))  # of "__metadata__" there are none
-            for sample in range(NUM_SAMPLES if stop > start else 0):
-                offset = start + max(stop - start - SAMPLE_BYTES, 0) * sample // (NUM_SAMPLES - 1)
-                digest.update(os.pread(file.fileno(), min(SAMPLE_BYTES, stop - offset), 8 + header_size + offset))

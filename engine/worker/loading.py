@@ -14,7 +14,7 @@ from engine.worker.drafting.loading import load_draft, read_draft
 from engine.worker.model import make_model
 from engine.worker.ranks import Store, make_ranks
 from engine.worker.shard import Shard
-from engine.worker.weights.reading import digest_of, load_weights
+from engine.worker.weights.reading import load_weights, sample_weights
 
 
 def load(
@@ -36,7 +36,7 @@ def load(
     load_weights(model, config, ranks, weights)
     draft = load_draft(config, model, max_model_len) if ranks.speaks else None
     cores.spread(ops.thread_ids(model.ops, cores.num_threads))
-    return Shard(config, max_model_len, device, cores, ranks, model, digest_of(config, weights), draft)
+    return Shard(config, max_model_len, device, cores, ranks, model, sample_weights(config, weights), draft)
 
 
 def reload(shard: Shard, weights: Weights | None, *, has_draft: bool) -> Shard:
@@ -46,4 +46,4 @@ def reload(shard: Shard, weights: Weights | None, *, has_draft: bool) -> Shard:
     load_weights(shard.model, shard.config, shard.ranks, weights)
     if shard.draft is not None and shard.config.draft is not None and not has_draft:
         read_draft(shard.draft, shard.config.draft, shard.model)
-    return shard.with_weights(digest_of(shard.config, weights))
+    return shard.with_sample(sample_weights(shard.config, weights))

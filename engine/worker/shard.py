@@ -8,6 +8,7 @@ import torch
 
 import ops
 from engine.checkpoint.fingerprint import fingerprint
+from engine.checkpoint.sample import Sample
 from engine.config import EngineConfig
 from engine.offload.block_files import BlockFiles, Folder, layout_name
 from engine.worker.cache.kv_cache import CacheShape, make_cache, make_draft_cache
@@ -28,12 +29,12 @@ class Shard:
     cores: Cores
     ranks: Ranks
     model: Decoder
-    weights_digest: str  # of what the model has
+    sample: Sample  # of the weights that the model has
     draft: Decoder | None = None  # the draft model, on the rank that speaks
 
-    def with_weights(self, digest: str) -> "Shard":
-        """The same, once its model has other weights."""
-        return replace(self, weights_digest=digest)
+    def with_sample(self, sample: Sample) -> "Shard":
+        """The same, once its model has other weights, or more is known of those that it has."""
+        return replace(self, sample=sample)
 
     def unload(self) -> None:
         """Have no weights."""
@@ -108,7 +109,7 @@ class Shard:
     @property
     def arithmetic(self) -> dict[str, str]:
         """What results depend on beside the request, by name; not which rank this is, nor of how
-        many.
+        many. The weights are those of `sample`, which may lack files that other nodes have.
         """
         config = self.config
         return {
@@ -116,7 +117,7 @@ class Shard:
             "dtype": str(self.model.dtype).removeprefix("torch."),
             "quantization": str(config.quantization),
             "kv_cache_dtype": config.kv_cache_dtype,
-            "weights": self.weights_digest,
+            "weights": self.sample.digest,
         }
 
     @property

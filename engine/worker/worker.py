@@ -4,6 +4,7 @@ import time
 
 import torch
 
+from engine.checkpoint.sample import Sample
 from engine.config import EngineConfig
 from engine.executor import Weights
 from engine.outputs import NO_FETCHED, FetchedBlocks, SamplerOutput
@@ -48,6 +49,11 @@ class Worker:
         return self._shard.arithmetic
 
     @property
+    def sample(self) -> Sample:
+        """As `Shard.sample`."""
+        return self._shard.sample
+
+    @property
     def report(self) -> str:
         """As `Shard.report`."""
         return self._shard.report
@@ -58,9 +64,13 @@ class Worker:
         """
         return self._room.num_blocks()
 
-    def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int) -> float:
-        """Make the cache; measured seconds to swap one block, one way (0 without host blocks)."""
+    def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int, sample: Sample | None = None) -> float:
+        """Make the cache; measured seconds to swap one block, one way (0 without host blocks).
+        `sample`: of the weights, all files; None: they are all on this node.
+        """
         self._runner = None  # its cache and graphs go before the next one's come
+        if sample is not None:
+            self._shard = self._shard.with_sample(sample)
         with out_of_memory_advice("the cache was made", "lower gpu_memory_utilization or kv_cache_memory_bytes"):
             self._runner = self._shard.make_runner(num_gpu_blocks, num_cpu_blocks)
         self._shard.use_graphs(self._runner)

@@ -91,7 +91,15 @@ class DecoderConfig:
 
     def stages(self, pp_size: int) -> list[range]:
         """The layers of each pipeline stage."""
-        return [stage_layers(self.num_layers, rank, pp_size, self.head_layers) for rank in range(pp_size)]
+        head_layers = self.head_layers
+        return [stage_layers(self.num_layers, rank, pp_size, head_layers) for rank in range(pp_size)]
+
+    def stage_prefixes(self, pp_size: int) -> list[tuple[str, ...]]:
+        """How the names begin of the tensors that ranks read, for each pipeline stage."""
+        prefixes = [[f"model.layers.{index}." for index in layers] for layers in self.stages(pp_size)]
+        prefixes[0].append(EMBEDDING + ".")
+        prefixes[-1] += ["model.norm.", (EMBEDDING if self.has_tied_embeddings else HEAD) + "."]
+        return [tuple(of_stage) for of_stage in prefixes]
 
     @property
     def unused(self) -> frozenset[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from parallel.spec.decoder import EMBEDDING
+from parallel.spec.decoder import EMBEDDING, DecoderConfig
 from parallel.spec.published.scheme import Form, Shape
 
 SINGLE_FILE = "model.safetensors"
@@ -30,24 +30,42 @@ class Stored(Protocol):
     def dtype(self) -> str: ...
 
 
-def as_the_model_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def as_the_model_names(tensors: Mapping[str, Tensor], others: Set[str] = frozenset()) -> dict[str, Tensor]:
     """Tensors by the model's names, of tensors by those that are stored: a model that was saved
-    without its head, as Qwen3-Embedding's are, lacks `model.` in front of all.
+    without its head, as Qwen3-Embedding's are, lacks `model.` in front of all. `others`: stored
+    names of the same checkpoint.
     """
-    if EMBEDDING.removeprefix(BODY) + ".weight" not in tensors:
+    bare = EMBEDDING.removeprefix(BODY) + ".weight"
+    if bare not in tensors and bare not in others:
         return dict(tensors)
     return {BODY + name: tensor for name, tensor in tensors.items()}
 
 
-def complaint(folder: Path, tensors: Mapping[str, Stored], forms: Forms, unused: Set[str]) -> str | None:
+def files_of_stages(
+    weight_map: Mapping[str, str], config: DecoderConfig, stages: Set[int], pp_size: int
+) -> frozenset[str]:
+    """The files that hold what ranks of these stages read, of an index that says which file each
+    tensor is in. What no stage reads is the first one's, so that all stages have all files.
+    """
+    by_name = as_the_model_names(weight_map)
+    of_stage = [
+        {file for name, file in by_name.items() if name.startswith(own)} for own in config.stage_prefixes(pp_size)
+    ]
+    of_stage[0] |= set(weight_map.values()).difference(*of_stage)
+    return frozenset().union(*[of_stage[stage] for stage in stages])
+
+
+def complaint(
+    folder: Path, tensors: Mapping[str, Stored], forms: Forms, unused: Set[str], elsewhere: Set[str] = frozenset()
+) -> str | None:
     """What is wrong, naming file and tensor; None if exactly the tensors of `forms` exist. Those of
-    `unused` may exist too.
+    `unused` may exist too, and those that are `elsewhere` need not.
     """
     for name, tensor in tensors.items():
         if name not in unused and (wrong := _wrong(name, tensor, forms)) is not None:
             return wrong
     for name in forms:
-        if name not in tensors:
+        if name not in tensors and name not in elsewhere:
             return f"{folder}: tensor {name} is in none of the safetensors files"
     weights = {name: tensor for name, tensor in tensors.items() if name in forms}
     return _mixed_halves({name: tensor for name, tensor in weights.items() if not _is_scale(name)})

@@ -50,6 +50,16 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path: Path) -> None:
         stored(tmp_path)
 
 
+def test_files_of_other_stages_may_be_absent(tmp_path: Path) -> None:
+    save_index(tmp_path, SHARDS)
+    (tmp_path / "model-2.safetensors").unlink()
+    assert stored_tensors(tmp_path, SHAPES, frozenset(), own=("a.",)).keys() == {"a.weight"}
+    with pytest.raises(InvalidCheckpoint, match=r"model-2\.safetensors is missing"):
+        stored_tensors(tmp_path, SHAPES, frozenset(), own=("b.",))
+    with pytest.raises(InvalidCheckpoint, match=r"c\.bias is in none of the safetensors files"):
+        stored_tensors(tmp_path, SHAPES | {"c.bias": (1,)}, frozenset(), own=("a.",))
+
+
 def test_an_index_that_is_wrong_is_named(tmp_path: Path) -> None:
     save_index(tmp_path, SHARDS, **{"a.weight": "model-2.safetensors"})
     with pytest.raises(InvalidCheckpoint, match=r"model-2\.safetensors: tensor a\.weight is missing"):
@@ -68,3 +78,12 @@ def test_a_model_saved_without_its_head_lacks_a_prefix(tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "model.safetensors")
     found = stored_tensors(tmp_path, dict.fromkeys(names, (3,)), frozenset())
     assert {name: tensor.name for name, tensor in found.items()} == names
+
+
+def test_it_lacks_the_prefix_in_every_file(tmp_path: Path) -> None:
+    """Also where the file that shows it is not there."""
+    names = {"model.embed_tokens.weight": "embed_tokens.weight", "model.norm.weight": "norm.weight"}
+    save_index(tmp_path, {f"{name}.safetensors": {name: torch.zeros(3)} for name in names.values()})
+    (tmp_path / "embed_tokens.weight.safetensors").unlink()
+    found = stored_tensors(tmp_path, dict.fromkeys(names, (3,)), frozenset(), own=("model.norm.",))
+    assert {name: tensor.name for name, tensor in found.items()} == {"model.norm.weight": "norm.weight"}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.checkpoint.fingerprint import Offer
+from engine.checkpoint.sample import Sample
 from engine.errors import InvalidConfig
 
 
@@ -38,6 +39,24 @@ def agree(offers: Sequence[Offer], nodes: Sequence[str], before: str | None) -> 
         )
         raise InvalidConfig(f"the ranks have no level in common{had}: {can}")
     return common[0]
+
+
+def whole_sample(samples: Sequence[Sample], nodes: Sequence[str]) -> Sample:
+    """Of the weights' files, which nodes may have in part; raises InvalidConfig if two nodes differ
+    in one that both have, or none has it.
+    """
+    whole = samples[0].and_of(samples[1:])
+    for rank, sample in enumerate(samples):
+        for name, digest in sample.files.items():
+            if digest not in (None, whole.files.get(name)):
+                raise InvalidConfig(
+                    f"the workers' weights differ: {name} on worker {rank}, node {nodes[rank]}, is not the one that "
+                    "another node has"
+                )
+    for name, digest in whole.files.items():
+        if digest is None:
+            raise InvalidConfig(f"{name} is on no worker's node")
+    return whole
 
 
 def common_arithmetic(

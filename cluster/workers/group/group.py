@@ -66,7 +66,7 @@ class WorkerGroup:
         num_gpu_blocks, num_cpu_blocks = seated.num_gpu_blocks, seated.num_cpu_blocks
         is_as_before = before is not None and num_gpu_blocks == before.num_gpu_blocks
         seconds = self._calls.results(
-            lambda process, rank: process.actor.initialize_cache.remote(num_gpu_blocks, num_cpu_blocks),
+            lambda process, rank: process.actor.initialize_cache.remote(num_gpu_blocks, num_cpu_blocks, seated.sample),
             [rank for rank, process in enumerate(self.processes) if not (is_as_before and process.is_seated)],
         )
         for process in self.processes:

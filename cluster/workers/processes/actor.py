@@ -7,12 +7,14 @@ from typing import Any
 import ray
 
 from cluster.download.models import fetched
+from cluster.download.share import Share
 from cluster.memory import available_memory
 from cluster.sockets.listener import connect
 from cluster.workers.processes.line import hold_line
 from cluster.workers.processes.process_state import Facts, read_facts
 from cluster.workers.steps.step_loop import serve_steps
 from engine.checkpoint.fingerprint import Offer
+from engine.checkpoint.sample import Sample
 from engine.config import EngineConfig
 
 
@@ -28,6 +30,7 @@ class Seat:
     store_port: int
     level: str  # that all ranks compute at: see `cluster.workers.group.agreement`
     weights: Any = None  # `Weights` that all ranks have; None: those that are configured
+    share: Share | None = None  # of a model by its name, that the node needs; None: all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Loaded:
 
     report: str
     arithmetic: dict[str, str]
+    sample: Sample
     num_gpu_blocks: int
     num_cpu_blocks: int
 
@@ -87,12 +91,13 @@ class WorkerActor(LookoutActor):
         """Bytes, where it runs."""
         return available_memory()
 
-    def offer(self, config: EngineConfig) -> Offer:
-        """What it can compute with; once it has a seat, only the seat's level. The model is on this
-        node then. Raises InvalidConfig.
+    def offer(self, config: EngineConfig, share: Share | None = None) -> Offer:
+        """What it can compute with; once it has a seat, only the seat's level. What the node needs
+        of the model is there then. Raises InvalidConfig.
         """
         if self._offer is None:
-            self._offer = self._offers.offer(fetched(config))  # here, and not while the ranks wait for each other
+            config = fetched(config, share=share)  # here, and not while the ranks wait for each other
+            self._offer = self._offers.offer(config)
         return self._offer
 
     def take_seat(self, config: EngineConfig, seat: Seat) -> Loaded:
@@ -102,13 +107,13 @@ class WorkerActor(LookoutActor):
         """
         store = self._store if seat.rank == 0 else self._ranks.join_store(seat.store_host, seat.store_port)
         self._epoch = seat.epoch
-        config = fetched(config)
+        config = fetched(config, share=seat.share)
         if self._worker is not None:
             self._worker.rejoin(store, seat.host)
             self._worker.hold(seat.weights)
         else:
             self._offers.use(seat.level)
-            self._offer = replace(self.offer(config), levels=(seat.level,))
+            self._offer = replace(self.offer(config, seat.share), levels=(seat.level,))
             self._worker = self._module.Worker(
                 config,
                 seat.rank,
@@ -117,11 +122,14 @@ class WorkerActor(LookoutActor):
                 num_ranks_here=seat.num_ranks_here,
                 weights=seat.weights,
             )
-        return Loaded(self._worker.report, self._worker.arithmetic, *self._worker.determine_num_available_blocks())
+        worker = self._worker
+        return Loaded(worker.report, worker.arithmetic, worker.sample, *worker.determine_num_available_blocks())
 
-    def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int) -> float:
-        """Make the cache; returns the seconds to swap a block."""
-        seconds: float = self._worker.initialize_cache(num_gpu_blocks, num_cpu_blocks)
+    def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int, sample: Sample) -> float:
+        """Make the cache; returns the seconds to swap a block. `sample`: of the weights, all
+        nodes'.
+        """
+        seconds: float = self._worker.initialize_cache(num_gpu_blocks, num_cpu_blocks, sample)
         return seconds
 
     def sleep(self, level: int) -> None:

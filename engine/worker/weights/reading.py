@@ -2,8 +2,8 @@
 by a seed.
 """
 
-from engine.checkpoint.fingerprint import weights_digest
 from engine.checkpoint.manifest import Manifest
+from engine.checkpoint.sample import Sample, sample_of, weights_digest
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.executor import Weights
@@ -14,12 +14,12 @@ from parallel.errors import InvalidCheckpoint
 from parallel.given.tensors import GivenTensors, refuse_published
 
 
-def digest_of(config: EngineConfig, weights: Weights | None) -> str:
-    """What tells them from others."""
+def sample_weights(config: EngineConfig, weights: Weights | None) -> Sample:
+    """What tells them from others, as far as their files are on this node."""
     if weights is not None:
-        return weights.digest
-    seed = f"dummy {config.seed}, " if config.load_format == "dummy" else ""
-    return seed + weights_digest(config.model)
+        return Sample(weights.digest, {})
+    sample = sample_of(config.model)
+    return Sample(f"dummy {config.seed}, {sample.rest}", {}) if config.load_format == "dummy" else sample
 
 
 def load_weights(model: Decoder, config: EngineConfig, ranks: Ranks, weights: Weights | None) -> None:

@@ -1,9 +1,10 @@
 """Any application of WSGI under a server that fails on demand."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from werkzeug.serving import WSGIRequestHandler, make_server
@@ -21,12 +22,15 @@ class Faulty:
     refusal: bytes = b""  # the body of such an answer
     num_cut: int = 0  # of the next large answers, which end in their middle
     num_large: int = 0  # such answers so far
+    sent: Counter[str] = field(default_factory=Counter)  # bytes of answers to GET, by the end of their paths
 
     def __call__(self, environ: dict[str, Any], start: Started) -> Iterable[bytes]:
         if self.refuses and self.refuses in environ["PATH_INFO"]:
             start("403 Forbidden", [("Content-Length", str(len(self.refusal))), ("Content-Type", "application/xml")])
             return [self.refusal]
         body = b"".join(self.app(environ, start))
+        if environ["REQUEST_METHOD"] == "GET":
+            self.sent[environ["PATH_INFO"].rpartition("/")[2]] += len(body)
         if len(body) < 1 << 20:
             return [body]
         self.num_large += 1

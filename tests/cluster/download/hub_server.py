@@ -76,6 +76,12 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: SmallHub
 
+    def handle_one_request(self) -> None:
+        try:
+            super().handle_one_request()
+        except ConnectionError:  # the client was killed
+            self.close_connection = True
+
     def do_HEAD(self) -> None:
         self._answer()
 

@@ -284,7 +284,7 @@ def test_a_disk_that_fills_meanwhile(
     hub: SmallHub, config: EngineConfig, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Room was there when it was looked for."""
-    monkeypatch.setattr("cluster.download.whole.check_room", lambda store, files: None)
+    monkeypatch.setattr("cluster.download.fetch.check_room", lambda store, files: None)
     with pytest.raises(InvalidConfig, match=r"more in .*disk.* free there"):
         fetched(config.model_copy(update={"download_dir": str(small_disk)}))
 

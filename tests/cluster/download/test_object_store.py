@@ -17,6 +17,7 @@ from cluster.checkpoint.plan import make_plan
 from cluster.download.models import fetched, outlined, pinned
 from cluster.download.object_store import _explained
 from cluster.download.records import Records
+from cluster.download.share import Share
 from cluster.download.store import Unreachable
 from cluster.download.transfer import PARTIAL
 from cluster.launch.packages import ROOT
@@ -24,6 +25,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from tests.cluster.download.conftest import DEMO
 from tests.cluster.download.faulty import Faulty, faulty
+from tests.cluster.download.parts import ALL, OF_STAGE, save_in_parts
 from tests.end_to_end.conftest import free_port
 
 WEIGHTS = "model.safetensors"
@@ -47,6 +49,7 @@ class Bucket:
 
     uri: str  # of the demo's folder in it
     put: Callable[[str, bytes], object]  # a file's name in that folder, and what it holds
+    put_beside: Callable[[str, bytes], object]  # a file's name in the folder above, and what it holds
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +77,7 @@ def s3(server: Faulty, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     yield Bucket(
         "s3://models/qwen/demo",
         lambda name, data: client.put_object(Bucket="models", Key=f"qwen/demo/{name}", Body=data),
+        lambda name, data: client.put_object(Bucket="models", Key=f"qwen/{name}", Body=data),
     )
     s3fs.S3FileSystem.clear_instance_cache()
 
@@ -88,7 +92,11 @@ def gs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     monkeypatch.setenv("NO_GCE_CHECK", "true")  # nobody asks for credentials
     gcsfs.GCSFileSystem.clear_instance_cache()
     store = gcsfs.GCSFileSystem()
-    yield Bucket("gs://models/qwen/demo", lambda name, data: store.pipe_file(f"models/qwen/demo/{name}", data))
+    yield Bucket(
+        "gs://models/qwen/demo",
+        lambda name, data: store.pipe_file(f"models/qwen/demo/{name}", data),
+        lambda name, data: store.pipe_file(f"models/qwen/{name}", data),
+    )
     server.stop()
     gcsfs.GCSFileSystem.clear_instance_cache()
 
@@ -175,6 +183,24 @@ def test_an_answer_that_ends_in_the_middle(server: Faulty, config: EngineConfig)
     server.num_cut = 1
     assert (Path(fetched(config).model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
     assert server.num_large == 2
+
+
+@of_all
+def test_a_node_fetches_the_files_of_its_stages(bucket: Bucket, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """And the others when it needs them."""
+    contents = save_in_parts(tmp_path / "published")
+    for name, data in contents.items():
+        bucket.put_beside(f"parts/{name}", data)
+    uri = bucket.uri.replace("demo", "parts")
+    config = pinned(EngineConfig.create(model=uri, download_dir=str(tmp_path / "node")))
+    found = fetched(config, share=Share(frozenset({1}), 2))
+    assert {path.name for path in Path(found.model).glob("*.safetensors")} == OF_STAGE[1]
+    whole = fetched(config)
+    assert whole == found
+    assert all((Path(whole.model) / name).read_bytes() == data for name, data in contents.items())
+    if bucket.uri.startswith("s3:"):
+        server: Faulty = request.getfixturevalue("server")
+        assert {name: server.sent[name] for name in ALL} == {name: len(contents[name]) for name in ALL}
 
 
 @of_s3

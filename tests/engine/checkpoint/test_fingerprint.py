@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 
 from cluster.checkpoint.manifest import make_manifest, write_manifest
-from engine.checkpoint.fingerprint import fingerprint, tokenizer_digest, weights_digest
+from engine.checkpoint.fingerprint import fingerprint, tokenizer_digest
+from engine.checkpoint.sample import weights_digest
 from tests.engine.support.workloads import DEMO
 
 

@@ -1,11 +1,15 @@
-"""What a checkpoint must hold: one check for the driver and for workers."""
+"""What a checkpoint must hold: one check for the driver and for workers; and in which files a stage
+finds its own.
+"""
 
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from parallel.spec.stored import complaint
+from parallel.spec import read
+from parallel.spec.stored import BODY, complaint, files_of_stages
+from tests.parallel.spec.configs import hf_config
 
 
 class Tensor(NamedTuple):
@@ -34,3 +38,24 @@ WHOLE = {"a": Tensor(FILE, (2, 3), "BF16"), "b": Tensor(FILE, (4,), "BF16")}
 )
 def test_complaints_name_file_and_tensor(tensors: dict[str, Tensor], wrong: str | None) -> None:
     assert complaint(FOLDER, tensors, SHAPES, {"c"}) == wrong
+
+
+def test_tensors_that_are_elsewhere_need_not_be_here() -> None:
+    assert complaint(FOLDER, {"a": WHOLE["a"]}, SHAPES, set(), {"b"}) is None
+
+
+@pytest.mark.parametrize(("is_tied", "is_bare"), [(False, False), (True, False), (True, True)])
+def test_each_stage_has_files_and_all_have_all(is_tied: bool, is_bare: bool) -> None:
+    """A file of one tensor each, and one that nobody reads."""
+    config = read(hf_config(tie_word_embeddings=is_tied))
+    names = [*config.shapes(), "model.layers.0.self_attn.rotary_emb.inv_freq"]
+    weight_map = {name.removeprefix(BODY) if is_bare else name: name for name in names}
+    num_stages = config.num_layers
+    found = [files_of_stages(weight_map, config, {stage}, num_stages) for stage in range(num_stages)]
+    for stage, files in enumerate(found):
+        layers = {name for name in files if name.startswith("model.layers.")}
+        assert layers == {name for name in names if name.startswith(f"model.layers.{stage}.")}
+    first, last = ({name for name in files if "layers" not in name} for files in (found[0], found[-1]))
+    assert first == {"model.embed_tokens.weight"}
+    assert last == {"model.norm.weight", "model.embed_tokens.weight" if is_tied else "lm_head.weight"}
+    assert files_of_stages(weight_map, config, set(range(num_stages)), num_stages) == set(names)

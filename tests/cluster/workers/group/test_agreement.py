@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.workers.group.agreement import agree, common_arithmetic
+from cluster.workers.group.agreement import agree, common_arithmetic, whole_sample
 from cluster.workers.processes.actor import WorkerActor
 from engine.checkpoint.fingerprint import Offer
+from engine.checkpoint.sample import Sample
 from engine.errors import InvalidConfig
 from engine.worker.local_executor import LocalExecutor
 from ops.cpu import build
@@ -45,6 +46,16 @@ def test_ranks_that_cannot_agree_are_refused_in_a_line() -> None:
         InvalidConfig, match=r"weights is a on worker 0, node 10\.0\.0\.1, and b on worker 1, node 10\.0\.0\.2"
     ):
         common_arithmetic([{"weights": "a"}, {"weights": "b"}], NODES)
+
+
+def test_nodes_have_files_of_the_same_weights() -> None:
+    whole = {"a": "1", "b": "2"}
+    parts = [Sample("rest", {"a": "1", "b": None}), Sample("rest", {"a": None, "b": "2"})]
+    assert whole_sample(parts, NODES) == whole_sample([*parts, Sample("rest", whole)], NODES) == Sample("rest", whole)
+    with pytest.raises(InvalidConfig, match=r"b on worker 1, node 10\.0\.0\.2, is not the one that another node has"):
+        whole_sample([Sample("rest", whole), Sample("rest", {"a": None, "b": "3"})], NODES)
+    with pytest.raises(InvalidConfig, match="b is on no worker's node"):
+        whole_sample(parts[:1], NODES)
 
 
 class MixedActor(WorkerActor):
