@@ -1,15 +1,21 @@
 """Chooses the files of a model that are fetched: its configuration, its tokenizer, and weights as
-safetensors. Nothing that could run is fetched: no pickles, no code.
+safetensors. Nothing that could run is fetched: no pickles, no code. Of a model whose pipeline
+stages are on several nodes, a node needs the files that its own stages read.
 """
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 
+from cluster.checkpoint.spec import read_spec
 from cluster.download.store import RemoteFile
 from engine.checkpoint.manifest import MANIFEST_FILE
+from engine.checkpoint.model_config import ModelConfig
 from engine.checkpoint.other_formats import told_by
 from engine.errors import InvalidConfig
-from parallel.spec.stored import INDEX_FILE, SINGLE_FILE
+from parallel.spec.stored import INDEX_FILE, SINGLE_FILE, files_of_stages
 
 SMALL = (
     *("config.json", "generation_config.json", INDEX_FILE, MANIFEST_FILE),
@@ -41,9 +47,46 @@ def weight_files(files: tuple[RemoteFile, ...], index: bytes | None, title: str)
         what = told_by(by_name)
         raise InvalidConfig(f"{title} has neither {SINGLE_FILE} nor {INDEX_FILE}" + (f"; {what}" if what else ""))
     try:
-        names = sorted(set(json.loads(index)["weight_map"].values()))
-        return tuple(by_name[name] for name in names)
+        return tuple(by_name[name] for name in sorted(set(_weight_map(index, title).values())))
     except KeyError as error:
         raise InvalidConfig(f"{title}: {INDEX_FILE} names {error.args[0]}, which is not there") from None
-    except (ValueError, TypeError, AttributeError) as error:
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Of a node: some stages of the pipeline, not all."""
+
+    stages: frozenset[int]
+    num_stages: int
+
+    @property
+    def has_last(self) -> bool:
+        """Where tokens are drawn, and a draft model guesses."""
+        return self.num_stages - 1 in self.stages
+
+    def weight_files(self, folder: Path) -> frozenset[str]:
+        """Their names; `folder` holds at least the small files. Raises InvalidConfig."""
+        index = folder / INDEX_FILE
+        if (folder / SINGLE_FILE).exists() or not index.exists():
+            return frozenset({SINGLE_FILE})
+        weight_map = _weight_map(index.read_bytes(), str(folder))
+        spec = read_spec(ModelConfig.load(str(folder)), str(folder))
+        return files_of_stages(weight_map, spec, self.stages, self.num_stages)
+
+
+def shares(nodes: Sequence[str], ranks_of_stage: int) -> list[Share | None]:
+    """Of each rank's node; None: it has all stages. `nodes`: by rank, stage after stage."""
+    stage_of = [rank // ranks_of_stage for rank in range(len(nodes))]
+    num_stages = len(nodes) // ranks_of_stage
+    here = {
+        node: frozenset(stage for stage, other in zip(stage_of, nodes, strict=True) if other == node) for node in nodes
+    }
+    return [None if len(here[node]) == num_stages else Share(here[node], num_stages) for node in nodes]
+
+
+def _weight_map(index: bytes, title: str) -> dict[str, str]:
+    """The file of each tensor. Raises InvalidConfig."""
+    try:
+        return {str(name): str(file) for name, file in json.loads(index)["weight_map"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidConfig(f"{title}: {INDEX_FILE} has no weight_map: {error!r}") from None

@@ -1,15 +1,13 @@
 """Fetches a model from its store, all of it or a node's share, under the node's lock."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.checkpoint.files import read_header
 from cluster.checkpoint.files import weight_files as named_weights
-from cluster.download.choice import small_files, weight_files
+from cluster.download.choice import Share, small_files, weight_files
 from cluster.download.node_lock import Tell
-from cluster.download.share import Share
-from cluster.download.store import RemoteFile, Store, Unreachable
+from cluster.download.store import Fetched, RemoteFile, Store, Unreachable
 from cluster.download.transfer import bytes_left, check_room, transfer
 from cluster.memory import human
 from cluster.progress import progress
@@ -17,19 +15,15 @@ from engine.errors import InvalidConfig
 from parallel.spec.stored import INDEX_FILE
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """What is on this node now: `files` in `folder`. `others` of the model's are not needed."""
-
-    folder: Path
-    files: tuple[RemoteFile, ...]
-    others: tuple[RemoteFile, ...]
-
-
 def fetch(store: Store, has_weights: bool, share: Share | None, tell: Tell) -> Fetched:
-    """`share`: None: all of it. Raises InvalidConfig (Unreachable: if the store cannot even be
-    asked what there is).
-    """
+    """`share`: None: all of it. Raises InvalidConfig."""
+    try:
+        return _fetch(store, has_weights, share, tell)
+    except Unreachable as error:
+        return Fetched(cached(store, has_weights, share, error, tell))
+
+
+def _fetch(store: Store, has_weights: bool, share: Share | None, tell: Tell) -> Fetched:
     files = store.files()
     small = small_files(files, store.title)
     transfer(store, small, _ignore)

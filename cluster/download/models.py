@@ -7,12 +7,11 @@ from pathlib import Path
 
 from cluster.checkpoint.plan import make_plan
 from cluster.checkpoint.size import Plan
-from cluster.download.fetch import cached, fetch
+from cluster.download.choice import Share
+from cluster.download.fetch import fetch
 from cluster.download.node_lock import Tell, node_lock, say
 from cluster.download.outline import make_outline
 from cluster.download.records import Records
-from cluster.download.share import Share
-from cluster.download.store import Unreachable
 from cluster.download.stores import open_store, pin, remember
 from engine.config import EngineConfig, remote_name
 from engine.errors import InvalidConfig
@@ -34,10 +33,7 @@ def _outlined(config: EngineConfig, tell: Tell) -> EngineConfig:
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         store = open_store(config.source, config.download_dir)
-        try:
-            make_outline(store, folder, has_weights=has_weights)
-        except Unreachable as error:
-            folder = cached(store, has_weights, None, error, tell)
+        folder = make_outline(store, folder, tell, has_weights=has_weights)
     return config.model_copy(update={"model": str(folder)})
 
 
@@ -114,10 +110,8 @@ def folder_of(model: str) -> Path:
 def _fetch(config: EngineConfig, source: str, records: Records, share: Share | None, tell: Tell) -> Path:
     """Under the node's lock."""
     store, has_weights = open_store(source, config.download_dir), config.load_format != "dummy"
-    try:
-        found = fetch(store, has_weights, share, tell)
-    except Unreachable as error:
-        return cached(store, has_weights, share, error, tell)
-    records.enter(source, has_weights, found.folder, found.files, found.others)
-    remember(source, config.revision, config.download_dir)
+    found = fetch(store, has_weights, share, tell)
+    if found.files:
+        records.enter(source, has_weights, found.folder, found.files, found.others)
+        remember(source, config.revision, config.download_dir)
     return found.folder

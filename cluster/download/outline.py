@@ -10,7 +10,8 @@ from pathlib import Path
 
 from cluster.checkpoint.files import LENGTH_BYTES, MAX_HEADER_BYTES
 from cluster.download.choice import small_files, weight_files
-from cluster.download.store import Interrupted, RemoteFile, Store
+from cluster.download.fetch import cached
+from cluster.download.store import Interrupted, RemoteFile, Store, Unreachable
 from cluster.download.transfer import MAX_ATTEMPTS, NUM_THREADS, has_digest
 from engine.errors import InvalidConfig
 from parallel.spec.stored import INDEX_FILE
@@ -20,9 +21,14 @@ FIRST_BYTES = 1 << 18  # most headers are shorter
 Write = Callable[[Store, RemoteFile, Path], None]
 
 
-def make_outline(store: Store, folder: Path, *, has_weights: bool) -> None:
-    """In a new folder. Raises InvalidConfig."""
-    files = store.files()
+def make_outline(store: Store, folder: Path, tell: Callable[[str], object], *, has_weights: bool) -> Path:
+    """In a new folder, which is returned; or that of the model itself, if the store does not answer
+    and all of it is here. Raises InvalidConfig.
+    """
+    try:
+        files = store.files()
+    except Unreachable as error:
+        return cached(store, has_weights, None, error, tell)
     making = folder.with_name(f"{folder.name}.{os.getpid()}")
     shutil.rmtree(making, ignore_errors=True)
     try:
@@ -35,6 +41,7 @@ def make_outline(store: Store, folder: Path, *, has_weights: bool) -> None:
             os.replace(making, folder)
     finally:
         shutil.rmtree(making, ignore_errors=True)
+    return folder
 
 
 def _each(write: Write, store: Store, files: tuple[RemoteFile, ...], folder: Path) -> None:

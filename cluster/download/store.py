@@ -20,6 +20,17 @@ class RemoteFile:
     digest: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What is on this node now: `files` in `folder`, and `others` of the model's are not needed. If
+    there are no `files`, the folder was here before.
+    """
+
+    folder: Path
+    files: tuple[RemoteFile, ...] = ()
+    others: tuple[RemoteFile, ...] = ()
+
+
 class Unreachable(InvalidConfig):
     """The store does not answer, or no network may be used: the reason. `otherwise`: what to say
     besides if the model is not on this node either.

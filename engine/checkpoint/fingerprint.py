@@ -6,12 +6,10 @@ and cache sizes are not part of it: exact results do not depend on them.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-
-from engine.checkpoint.sample import add_file
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 _OLDER_FILES = ("special_tokens_map.json", "added_tokens.json")
@@ -25,6 +23,28 @@ class Offer:
     backend: str  # of ops
     levels: tuple[str, ...]  # instruction sets or device generations, the best first
     reason: str | None = None  # why no faster backend was chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a node can tell of a checkpoint's numbers. `rest`: a digest of all but the weight files.
+    `files`: a digest of each of these, by name; None: it is not on this node.
+    """
+
+    rest: str
+    files: Mapping[str, str | None]
+
+    @property
+    def digest(self) -> str:
+        """Of all of it: the same wherever the files are the same."""
+        if not self.files:
+            return self.rest
+        return hashlib.sha256(json.dumps([self.rest, sorted(self.files.items())]).encode()).hexdigest()[:16]
+
+    def and_of(self, others: Sequence["Sample"]) -> "Sample":
+        """With what others have of the files; where several have one, this one's."""
+        known = {name: digest for each in (*reversed(others), self) for name, digest in each.files.items() if digest}
+        return Sample(self.rest, {name: known.get(name) for name in self.files})
 
 
 def fingerprint(arithmetic: Mapping[str, str]) -> str:
@@ -61,6 +81,12 @@ def tokenizer_digest(folder: str) -> str:
     for path in [*paths, *sorted(Path(folder).glob(_TEMPLATE_FILES)), *older]:
         add_file(digest, path)
     return digest.hexdigest()[:16]
+
+
+def add_file(digest: "hashlib._Hash", path: Path) -> None:
+    """Its name and contents; one that is not there counts as empty."""
+    data = path.read_bytes() if path.exists() else b""
+    digest.update(f"{path.name} {len(data)} ".encode() + data)
 
 
 def _lists_tokens(settings: Path) -> bool:

@@ -6,10 +6,9 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from engine.checkpoint.fingerprint import Sample, add_file
 from engine.checkpoint.headless import INDEX
 from engine.checkpoint.json_file import read_json
 from engine.checkpoint.manifest import MANIFEST_FILE
@@ -17,26 +16,6 @@ from engine.checkpoint.manifest import MANIFEST_FILE
 SINGLE_FILE = "model.safetensors"
 # Number of places at which a tensor's bytes are sampled, evenly spread, including both ends.
 NUM_SAMPLES, SAMPLE_BYTES = 8, 64
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What a node can tell of a checkpoint's numbers. `rest`: a digest of all but the weight files.
-    `files`: a digest of each of these, by name; None: it is not on this node.
-    """
-
-    rest: str
-    files: Mapping[str, str | None]
-
-    @property
-    def digest(self) -> str:
-        """Of all of it: the same wherever the files are the same."""
-        return hashlib.sha256(json.dumps([self.rest, sorted(self.files.items())]).encode()).hexdigest()[:16]
-
-    def and_of(self, others: Sequence["Sample"]) -> "Sample":
-        """With what others have of the files; where several have one, this one's."""
-        known = {name: digest for each in (*reversed(others), self) for name, digest in each.files.items() if digest}
-        return Sample(self.rest, {name: known.get(name) for name in self.files})
 
 
 def sample_of(folder: str) -> Sample:
@@ -50,19 +29,13 @@ def sample_of(folder: str) -> Sample:
     manifest = root / MANIFEST_FILE
     if manifest.exists():
         add_file(digest, manifest)
-        return Sample(digest.hexdigest(), {})
-    return Sample(digest.hexdigest(), {name: _sample(root / name) for name in _weight_files(root)})
+        return Sample(digest.hexdigest()[:16], {})
+    return Sample(digest.hexdigest()[:16], {name: _sample(root / name) for name in _weight_files(root)})
 
 
 def weights_digest(folder: str) -> str:
     """Of a folder that has all files: see `sample_of`."""
     return sample_of(folder).digest
-
-
-def add_file(digest: "hashlib._Hash", path: Path) -> None:
-    """Its name and contents; one that is not there counts as empty."""
-    data = path.read_bytes() if path.exists() else b""
-    digest.update(f"{path.name} {len(data)} ".encode() + data)
 
 
 def _weight_files(folder: Path) -> list[str]:

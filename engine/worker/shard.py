@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 import ops
-from engine.checkpoint.fingerprint import fingerprint
-from engine.checkpoint.sample import Sample
+from engine.checkpoint.fingerprint import Sample, fingerprint
 from engine.config import EngineConfig
 from engine.offload.block_files import BlockFiles, Folder, layout_name
 from engine.worker.cache.kv_cache import CacheShape, make_cache, make_draft_cache
@@ -29,12 +28,17 @@ class Shard:
     cores: Cores
     ranks: Ranks
     model: Decoder
-    sample: Sample  # of the weights that the model has
+    sample: Sample  # of the weights that the model has, as far as their files are on this node
     draft: Decoder | None = None  # the draft model, on the rank that speaks
+    known_digest: str | None = None  # of the weights, all files; None: that of `sample`
 
     def with_sample(self, sample: Sample) -> "Shard":
-        """The same, once its model has other weights, or more is known of those that it has."""
-        return replace(self, sample=sample)
+        """The same, once its model has other weights."""
+        return replace(self, sample=sample, known_digest=None)
+
+    def with_digest(self, weights_digest: str) -> "Shard":
+        """The same, once it is known from all nodes' samples."""
+        return replace(self, known_digest=weights_digest)
 
     def unload(self) -> None:
         """Have no weights."""
@@ -109,7 +113,7 @@ class Shard:
     @property
     def arithmetic(self) -> dict[str, str]:
         """What results depend on beside the request, by name; not which rank this is, nor of how
-        many. The weights are those of `sample`, which may lack files that other nodes have.
+        many. Of weights in part on this node, what is here until all of it is known.
         """
         config = self.config
         return {
@@ -117,7 +121,7 @@ class Shard:
             "dtype": str(self.model.dtype).removeprefix("torch."),
             "quantization": str(config.quantization),
             "kv_cache_dtype": config.kv_cache_dtype,
-            "weights": self.sample.digest,
+            "weights": self.known_digest or self.sample.digest,
         }
 
     @property

@@ -4,7 +4,6 @@ import time
 
 import torch
 
-from engine.checkpoint.sample import Sample
 from engine.config import EngineConfig
 from engine.executor import Weights
 from engine.outputs import NO_FETCHED, FetchedBlocks, SamplerOutput
@@ -37,6 +36,7 @@ class Worker:
         `weights`: None: those that are configured. Raises InvalidConfig.
         """
         self._shard = load(config, rank, store, host, num_ranks_here, weights)
+        self.sample = self._shard.sample  # of its weights
         self._weights, self._has_weights = weights, True
         self._ranks = self._shard.ranks
         self._room = CacheRoom(self._shard)
@@ -49,11 +49,6 @@ class Worker:
         return self._shard.arithmetic
 
     @property
-    def sample(self) -> Sample:
-        """As `Shard.sample`."""
-        return self._shard.sample
-
-    @property
     def report(self) -> str:
         """As `Shard.report`."""
         return self._shard.report
@@ -64,13 +59,13 @@ class Worker:
         """
         return self._room.num_blocks()
 
-    def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int, sample: Sample | None = None) -> float:
+    def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int, weights_digest: str | None = None) -> float:
         """Make the cache; measured seconds to swap one block, one way (0 without host blocks).
-        `sample`: of the weights, all files; None: they are all on this node.
+        `weights_digest`: of all files; None: they are all on this node.
         """
         self._runner = None  # its cache and graphs go before the next one's come
-        if sample is not None:
-            self._shard = self._shard.with_sample(sample)
+        if weights_digest is not None:
+            self._shard = self._shard.with_digest(weights_digest)
         with out_of_memory_advice("the cache was made", "lower gpu_memory_utilization or kv_cache_memory_bytes"):
             self._runner = self._shard.make_runner(num_gpu_blocks, num_cpu_blocks)
         self._shard.use_graphs(self._runner)
@@ -105,6 +100,7 @@ class Worker:
             return
         had_weights, self._runner, self._has_weights = self._has_weights, None, False
         self._shard = reload(self._shard, weights, has_draft=had_weights)
+        self.sample = self._shard.sample
         self._weights, self._has_weights = weights, True
 
     def sleep(self, level: int) -> None:

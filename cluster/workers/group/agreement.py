@@ -3,10 +3,9 @@ or an error that names the rank that does not.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from engine.checkpoint.fingerprint import Offer
-from engine.checkpoint.sample import Sample
+from engine.checkpoint.fingerprint import Offer, Sample
 from engine.errors import InvalidConfig
 
 
@@ -39,6 +38,24 @@ def agree(offers: Sequence[Offer], nodes: Sequence[str], before: str | None) -> 
         )
         raise InvalidConfig(f"the ranks have no level in common{had}: {can}")
     return common[0]
+
+
+def agreed_on(
+    level: str,
+    arithmetics: Sequence[Mapping[str, str]],
+    samples: Sequence[Sample],
+    nodes: Sequence[str],
+    before: Agreed | None,
+) -> Agreed:
+    """What the ranks report, put together; `before`: of earlier epochs. Raises InvalidConfig if
+    they differ.
+    """
+    sample = whole_sample(samples, nodes)
+    known = [
+        arithmetic | {"weights": replace(own, files=sample.files).digest}
+        for arithmetic, own in zip(map(dict, arithmetics), samples, strict=True)
+    ]
+    return Agreed(level, common_arithmetic(known, nodes, before))
 
 
 def whole_sample(samples: Sequence[Sample], nodes: Sequence[str]) -> Sample:

@@ -65,8 +65,9 @@ class WorkerGroup:
         )
         num_gpu_blocks, num_cpu_blocks = seated.num_gpu_blocks, seated.num_cpu_blocks
         is_as_before = before is not None and num_gpu_blocks == before.num_gpu_blocks
+        digest = seated.agreed.arithmetic["weights"]
         seconds = self._calls.results(
-            lambda process, rank: process.actor.initialize_cache.remote(num_gpu_blocks, num_cpu_blocks, seated.sample),
+            lambda process, rank: process.actor.initialize_cache.remote(num_gpu_blocks, num_cpu_blocks, digest),
             [rank for rank, process in enumerate(self.processes) if not (is_as_before and process.is_seated)],
         )
         for process in self.processes:

@@ -7,14 +7,12 @@ from typing import Any
 import ray
 
 from cluster.download.models import fetched
-from cluster.download.share import Share
 from cluster.memory import available_memory
 from cluster.sockets.listener import connect
 from cluster.workers.processes.line import hold_line
 from cluster.workers.processes.process_state import Facts, read_facts
 from cluster.workers.steps.step_loop import serve_steps
 from engine.checkpoint.fingerprint import Offer
-from engine.checkpoint.sample import Sample
 from engine.config import EngineConfig
 
 
@@ -30,7 +28,7 @@ class Seat:
     store_port: int
     level: str  # that all ranks compute at: see `cluster.workers.group.agreement`
     weights: Any = None  # `Weights` that all ranks have; None: those that are configured
-    share: Share | None = None  # of a model by its name, that the node needs; None: all of it
+    share: Any = None  # `Share` of a model by its name that the node needs; None: all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class Loaded:
 
     report: str
     arithmetic: dict[str, str]
-    sample: Sample
+    sample: Any  # `Sample`
     num_gpu_blocks: int
     num_cpu_blocks: int
 
@@ -91,7 +89,7 @@ class WorkerActor(LookoutActor):
         """Bytes, where it runs."""
         return available_memory()
 
-    def offer(self, config: EngineConfig, share: Share | None = None) -> Offer:
+    def offer(self, config: EngineConfig, share: Any = None) -> Offer:
         """What it can compute with; once it has a seat, only the seat's level. What the node needs
         of the model is there then. Raises InvalidConfig.
         """
@@ -125,11 +123,9 @@ class WorkerActor(LookoutActor):
         worker = self._worker
         return Loaded(worker.report, worker.arithmetic, worker.sample, *worker.determine_num_available_blocks())
 
-    def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int, sample: Sample) -> float:
-        """Make the cache; returns the seconds to swap a block. `sample`: of the weights, all
-        nodes'.
-        """
-        seconds: float = self._worker.initialize_cache(num_gpu_blocks, num_cpu_blocks, sample)
+    def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int, weights_digest: str) -> float:
+        """Make the cache; returns the seconds to swap a block. `weights_digest`: of all files."""
+        seconds: float = self._worker.initialize_cache(num_gpu_blocks, num_cpu_blocks, weights_digest)
         return seconds
 
     def sleep(self, level: int) -> None:

@@ -2,8 +2,9 @@
 by a seed.
 """
 
+from engine.checkpoint.fingerprint import Sample
 from engine.checkpoint.manifest import Manifest
-from engine.checkpoint.sample import Sample, sample_of, weights_digest
+from engine.checkpoint.sample import sample_of, weights_digest
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.executor import Weights

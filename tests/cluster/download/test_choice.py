@@ -36,7 +36,7 @@ def test_weights_are_one_file_or_those_of_the_index() -> None:
         (None, "x has neither model.safetensors nor .*; a.bin is a pickle, which could run code"),
         (b'{"weight_map": {"a": "gone.safetensors"}}', "names gone.safetensors, which is not there"),
         (b'{"weight_map": ["a"]}', "has no weight_map"),
-        (b"{}", "names weight_map, which is not there"),
+        (b"{}", "has no weight_map"),
         (b"[]", "has no weight_map"),
         (b"\xff", "has no weight_map"),
     ],

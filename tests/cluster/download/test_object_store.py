@@ -14,10 +14,10 @@ import s3fs
 from moto.server import DomainDispatcherApplication, create_backend_app
 
 from cluster.checkpoint.plan import make_plan
+from cluster.download.choice import Share
 from cluster.download.models import fetched, outlined, pinned
 from cluster.download.object_store import _explained
 from cluster.download.records import Records
-from cluster.download.share import Share
 from cluster.download.store import Unreachable
 from cluster.download.transfer import PARTIAL
 from cluster.launch.packages import ROOT

@@ -47,7 +47,7 @@ class Shelf:
 @pytest.mark.parametrize("most", [1 << 30, 150_000])
 def test_weights_have_their_size_and_only_their_header(tmp_path: Path, most: int) -> None:
     store = Shelf({"config.json": b"{}", "model.safetensors": WEIGHTS, "code.py": b"x"}, most)
-    make_outline(store, tmp_path / "outline", has_weights=True)
+    make_outline(store, tmp_path / "outline", print, has_weights=True)
     weights = tmp_path / "outline" / "model.safetensors"
     assert weights.stat().st_size == len(WEIGHTS)
     found = weights.read_bytes()
@@ -58,5 +58,5 @@ def test_weights_have_their_size_and_only_their_header(tmp_path: Path, most: int
 
 def test_what_does_not_come_is_an_error_and_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"shelf: config.json has 0 of 2 bytes: the line is dead"):
-        make_outline(Shelf({"config.json": b"{}"}, 0), tmp_path / "outline", has_weights=False)
+        make_outline(Shelf({"config.json": b"{}"}, 0), tmp_path / "outline", print, has_weights=False)
     assert list(tmp_path.iterdir()) == []

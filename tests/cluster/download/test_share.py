@@ -7,24 +7,31 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cluster.download.choice import Share, shares
 from cluster.download.models import fetched, pinned
-from cluster.download.share import Share, shares
 from cluster.download.transfer import PARTIAL
 from cluster.launch.packages import ROOT
+from cluster.workers.group.agreement import whole_sample
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
+from engine.worker.local_executor import LocalExecutor
+from engine.worker.ranks import LOOPBACK, join_store
+from engine.worker.worker import Worker
 from tests.cluster.download.conftest import DEMO, NAME
 from tests.cluster.download.hub_server import SmallHub
 from tests.cluster.download.parts import ALL, INDEX, LAST, OF_STAGE, save_in_parts
+from tests.cluster.workers.ranks import make_config, run
+from tests.doubles.thread_executor import ThreadExecutor
 
 STAGES = [Share(frozenset({stage}), 2) for stage in range(2)]
 FETCH = """
 import sys
 from cluster.download.models import fetched
-from cluster.download.share import Share
+from cluster.download.choice import Share
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 for stage in sys.argv[3:]:
@@ -178,6 +185,44 @@ def test_a_draft_model_is_fetched_where_it_guesses(hub: SmallHub, contents: dict
         assert found.draft is not None
         assert (Path(found.draft.model) / "model.safetensors").exists() == share.has_last
         assert ("model.safetensors" in hub.sent) == share.has_last
+
+
+class OnTwoNodes(ThreadExecutor):
+    """Each of two stages with what its own node has fetched."""
+
+    def _make(self, rank: int, store: Any) -> Worker:
+        mine = store if rank == 0 else join_store(LOOPBACK, store.port)
+        node = self._config.model_copy(update={"download_dir": f"{self._config.download_dir} {rank}"})
+        return Worker(fetched(node, share=STAGES[rank]), rank, store=mine, num_ranks_here=2)
+
+    @property
+    def workers(self) -> list[Worker]:
+        return self._workers
+
+
+def test_ranks_with_their_own_files_compute_the_same(
+    hub: SmallHub, config: EngineConfig, contents: dict[str, bytes], tmp_path: Path
+) -> None:
+    """And their weights have the same digest, once the nodes' samples are put together."""
+    alone = LocalExecutor(make_config(model=str(tmp_path / "published")))
+    of_folder = alone.start()
+    expected = run(alone)
+    alone.shutdown()
+    named = make_config(model=NAME, pipeline_parallel_size=2, download_dir=str(config.download_dir))
+    executor = OnTwoNodes(pinned(named))
+    try:
+        executor.start()
+        assert run(executor) == expected
+        whole = whole_sample([worker.sample for worker in executor.workers], ["first", "second"])
+        for worker in executor.workers:
+            assert worker.arithmetic["weights"] != of_folder.arithmetic["weights"]
+            worker.initialize_cache(32, 0, whole.digest)
+            assert worker.arithmetic == of_folder.arithmetic
+    finally:
+        executor.shutdown()
+    assert [
+        {path.name for path in tmp_path.glob(f"node {stage}/*/snapshots/*/*.safetensors")} for stage in range(2)
+    ] == [*OF_STAGE.values()]
 
 
 def test_a_damaged_index_is_named(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from cluster.workers.group.agreement import agree, common_arithmetic, whole_sample
 from cluster.workers.processes.actor import WorkerActor
-from engine.checkpoint.fingerprint import Offer
-from engine.checkpoint.sample import Sample
+from engine.checkpoint.fingerprint import Offer, Sample
 from engine.errors import InvalidConfig
 from engine.worker.local_executor import LocalExecutor
 from ops.cpu import build
