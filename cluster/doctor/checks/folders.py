@@ -38,5 +38,5 @@ def missing(folders: Sequence[str]) -> list[str]:
 
 def _folders(configs: Iterable[EngineConfig]) -> set[str]:
     """Models, and those of drafts, that are not fetched by the nodes themselves."""
-    models = {model for config in configs for model in (config, config.draft)}
+    models = [model for config in configs for model in (config, config.draft)]
     return {model.model for model in models if model is not None and model.source is None}
