@@ -24,3 +24,16 @@ def summed(parts: Iterable[Figures]) -> Figures:
             elif not isinstance(value, list) and not isinstance(known, list):
                 total[series] = known + value
     return total
+
+
+def without(figures: Figures, earlier: Figures) -> Figures:
+    """What has been added since `earlier` figures of the same process."""
+    rest: Figures = {}
+    for series, value in figures.items():
+        before = earlier.get(series)
+        if isinstance(value, list):
+            before = before if isinstance(before, list) else [0.0] * len(value)
+            rest[series] = [now - then for now, then in zip(value, before, strict=True)]
+        else:
+            rest[series] = value - before if isinstance(before, float | int) else value
+    return rest

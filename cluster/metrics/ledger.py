@@ -1,12 +1,13 @@
 """The last figures of every process, running or ended, so that a sum over them never falls.
 
-Each process has a unique name, and its figures bear the time at which it made them. To add them up,
-two processes exchange their ledgers; of two entries for one process the later one counts. After an
-exchange both know the same. What a process has counted outlives it, as long as any process that
-has its entry runs.
+Each process has a unique name, and its figures bear the time at which it made them, by its own
+clock. To add them up, two processes exchange their ledgers; of two entries for one process the
+later one counts. After an exchange both know the same. What a process has counted outlives it, as
+long as any process that has its entry runs.
 
 To bound the ledger's size, entries that have not changed for long are merged into one sum.
-Processes need not do this at the same time: a merged sum names the entries that it contains.
+Processes need not do this at the same time: a merged sum names the entries that it contains. A
+process that lives and finds its own name there counts on under another one.
 """
 
 from collections import deque
@@ -20,7 +21,7 @@ NUM_NAMES_KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    made: float  # seconds since 1970, by the clock of the process
+    made: float  # seconds, by a clock of the process: to be compared with its other entries alone
     figures: Figures
 
 
@@ -54,12 +55,30 @@ class Ledger:
     def total(self) -> Figures:
         return summed([self.gone, *(entry.figures for entry in self.entries.values())])
 
-    def tidy(self, now: float) -> None:
-        """Add up the figures of processes that are gone for good; `now` as `Entry.made`."""
-        until = now - KEPT_SECONDS
-        for name, entry in list(self.entries.items()):
-            if entry.made < until:
-                del self.entries[name]
-                self.gone = summed([self.gone, entry.figures])
-                self.num_gone += 1
-                self.names_gone.append(name)
+    def merge(self, name: str) -> None:
+        """Add up the figures of a process that is gone for good."""
+        self.gone = summed([self.gone, self.entries.pop(name).figures])
+        self.num_gone += 1
+        self.names_gone.append(name)
+
+
+class Silences:
+    """How long the processes of a ledger have told nothing new, by this process' own clock: that of
+    another machine may be set otherwise.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, float]] = {}  # the last entry's `made`, and when it was new here
+
+    def tidy(self, ledger: Ledger, now: float) -> None:
+        """Merge the entries of processes that are gone for good. To be called when all that live
+        have just told their figures; `now`: seconds of a clock that is never set.
+        """
+        before, self._seen = self._seen, {}
+        for name, entry in list(ledger.entries.items()):
+            made, since = before.get(name, (None, now))
+            since = since if made == entry.made else now
+            if now - since > KEPT_SECONDS:
+                ledger.merge(name)
+            else:
+                self._seen[name] = (entry.made, since)

@@ -58,10 +58,17 @@ class PeerGateways(AllModels):
 
     async def _ask_for_figures(self) -> None:
         replicas = _all_replicas()
-        if running_replicas(replicas) != {actor_name()}:  # the only one has no other to ask
+        running = running_replicas(replicas)
+        if running != {actor_name()}:  # the only one has no other to ask
             own = self.exchange({})
-            for ledgers in await ask_those_that_answer(replicas, "exchange_here", own):
+            told = await ask_those_that_answer(replicas, "exchange_here", own)
+            for ledgers in told:
                 self.exchange(ledgers)
+            if len(told) < max(len(running or ()), 1):
+                return  # one that has told nothing may live
+        self.exchange({})
+        for gateway in self._gateways:
+            gateway.monitoring.tidy()
 
 
 async def look_for_adapters(seconds: float) -> None:

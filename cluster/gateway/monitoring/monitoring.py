@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from cluster.gateway.monitoring.engine_figures import BOUNDS, gauges_of, totals_of
 from cluster.metrics.counters import Counters
-from cluster.metrics.figures import Figures
-from cluster.metrics.ledger import Ledger
+from cluster.metrics.figures import Figures, without
+from cluster.metrics.ledger import Ledger, Silences
 from cluster.metrics.text import FigureFamilies, render
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.version import VERSION
@@ -33,9 +33,12 @@ class Monitoring:
         `all_reports`: also the last ones of those that are gone. `counts_process`: also what is of
         the whole process; of several in one process, one does.
         """
-        self._name = f"gateway {secrets.token_hex(8)}"
+        self._name = _new_name()
+        self._counted_before: Figures = {}  # under other names
+        self._told: Figures = {}  # the last figures, under all names
         self.model_name = model_name
         self._ledger = Ledger()
+        self._silences = Silences()
         self._counters = counters
         self._reports = reports
         self._counts_process = counts_process
@@ -46,13 +49,19 @@ class Monitoring:
         self._ledger.learn(other)
         for report in self._all_reports():
             self._ledger.note(report.replica, report.totals.made, totals_of(report))
-        own: Figures = self._counters.figures()
+        if self._name in self._ledger.names_gone:  # others have not heard of this gateway for long
+            self._name, self._counted_before = _new_name(), self._told
+        self._told = self._counters.figures()
         if self._counts_process:
-            own["squadron:gateway_cpu_seconds", ()] = time.process_time()
-        now = time.time()
-        self._ledger.note(self._name, now, own)
-        self._ledger.tidy(now)
+            self._told["squadron:gateway_cpu_seconds", ()] = time.process_time()
+        self._ledger.note(self._name, time.monotonic(), without(self._told, self._counted_before))
         return self._ledger
+
+    def tidy(self) -> None:
+        """Merge what is gone for good. To be called when every other gateway has just told its
+        figures.
+        """
+        self._silences.tidy(self._ledger, time.monotonic())
 
     def text(self) -> bytes:
         """All figures as Prometheus reads them."""
@@ -64,3 +73,7 @@ class Monitoring:
         gauges = gauges_of(self._reports())
         gauges["squadron:build_info", (VERSION,)] = 1
         return FigureFamilies(self._ledger.total() | gauges, self._counters.bounds | BOUNDS, self.model_name)
+
+
+def _new_name() -> str:
+    return f"gateway {secrets.token_hex(8)}"

@@ -1,6 +1,6 @@
 """Sums over processes, of which some may run another version."""
 
-from cluster.metrics.figures import summed
+from cluster.metrics.figures import summed, without
 
 
 def test_each_series_is_summed_and_histograms_element_by_element():
@@ -13,3 +13,10 @@ def test_each_series_is_summed_and_histograms_element_by_element():
 
 def test_a_histogram_with_other_buckets_is_left_out():
     assert summed([{("times", ()): [1, 0.5]}, {("times", ()): [1, 2, 0.5]}]) == {("times", ()): [1, 0.5]}
+
+
+def test_what_has_been_added_since():
+    earlier = {("steps", ()): 3.0, ("times", ()): [1, 0, 0.5]}
+    later = {("steps", ()): 5.0, ("seen", ("a",)): 1.0, ("times", ()): [1, 2, 7.5]}
+    assert without(later, earlier) == {("steps", ()): 2.0, ("seen", ("a",)): 1.0, ("times", ()): [0, 2, 7.0]}
+    assert without(later, {}) == later

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from cluster.metrics.ledger import KEPT_SECONDS, Ledger
+from cluster.metrics.ledger import KEPT_SECONDS, Ledger, Silences
 
 STEPS = ("steps", ())
 
@@ -28,24 +28,37 @@ def test_what_a_dead_process_counted_stays_and_others_learn_of_it():
 
 def test_processes_gone_for_good_are_added_up_once_wherever_that_is_done():
     one, two, now = Ledger(), Ledger(), 1000.0
-    one.note("gone", now - KEPT_SECONDS - 1, {STEPS: 5.0})
-    one.note("alive", now, {STEPS: 7.0})
+    of_one, of_two = Silences(), Silences()
+    one.note("gone", now, {STEPS: 5.0})
+    of_one.tidy(one, now)
     two.learn(one)
-    one.tidy(now)
+    of_two.tidy(two, now)
+    now += KEPT_SECONDS + 1
+    one.note("alive", now, {STEPS: 7.0})
+    of_one.tidy(one, now)
     assert one.entries.keys() == {"alive"} and one.total() == {STEPS: 12.0}
     two.learn(one)
     one.learn(two)
-    two.tidy(now)
+    of_two.tidy(two, now)
     for ledger in (one, two):
         assert ledger.entries.keys() == {"alive"} and ledger.total() == {STEPS: 12.0}
     two.note("gone", now, {STEPS: 6.0})  # it is in the sum already
     assert two.total() == {STEPS: 12.0}
 
 
+def test_a_process_whose_clock_is_behind_is_not_gone():
+    ledger, silences = Ledger(), Silences()
+    for made in (0.0, 15.0, 30.0):
+        ledger.note("behind", made, {STEPS: made})
+        silences.tidy(ledger, made + 10 * KEPT_SECONDS)
+    assert ledger.entries.keys() == {"behind"} and ledger.total() == {STEPS: 30.0}
+
+
 def test_a_sum_never_falls_while_processes_come_and_go_and_gateways_are_replaced():
     rng = random.Random(1)
     counts: dict[str, float] = {}
     gateways = [Ledger(), Ledger()]
+    silences = [Silences(), Silences()]
     last = 0.0
     for turn in range(600):
         name, now = f"engine {turn // 20} {rng.randrange(2)}", 5.0 * turn
@@ -55,11 +68,12 @@ def test_a_sum_never_falls_while_processes_come_and_go_and_gateways_are_replaced
         asked, other = rng.sample(gateways, 2)
         other.learn(asked)
         asked.learn(other)
-        asked.tidy(now)
+        silences[gateways.index(asked)].tidy(asked, now)
         total = asked.total()[STEPS]
         assert total >= last
         last = total
         if turn % 100 == 99:
-            gateways[gateways.index(other)] = Ledger()
+            place = gateways.index(other)
+            gateways[place], silences[place] = Ledger(), Silences()
     assert last == pytest.approx(sum(counts.values()))
     assert len(gateways[0].entries) < 20

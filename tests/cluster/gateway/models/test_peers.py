@@ -1,12 +1,19 @@
 """Gateway replicas tell each other their figures, by model."""
 
+import pickle
+import time
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from cluster.gateway.gateway import Gateway
+from cluster.gateway.models import peers
 from cluster.gateway.models.peers import PeerGateways
+from cluster.gateway.monitoring import monitoring
 from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.monitoring.watch import Watcher
+from cluster.metrics.ledger import KEPT_SECONDS, Ledger
 from tests.cluster.gateway.monitoring.test_monitoring import values
 
 NOBODY: Any = SimpleNamespace()
@@ -35,3 +42,40 @@ async def test_a_replica_with_other_models_tells_of_those_that_both_have() -> No
     counted = {name: values(await gateway.metrics()) for name, gateway in figures.items()}
     totals = {name: sum(each["squadron:http_requests_total"].values()) for name, each in counted.items()}
     assert totals == {"one": 10, "two": 5}
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_long_silence_between_two_scrapes_freezes_nothing(
+    monkeypatch: pytest.MonkeyPatch, *, answers: bool
+) -> None:
+    """Of two replicas one is asked, then nobody for longer than silent processes are kept. Whether
+    the other answers then or is too busy, what it counts later is told.
+    """
+    (asked, (own,)), (other, (of_other,)) = replica("one"), replica("one")
+    clock = SimpleNamespace(now=1000.0, answers=True)
+
+    async def ask(replicas: Any, method: str, ledgers: dict[str, Ledger]) -> list[dict[str, Ledger]]:
+        sent = pickle.loads(pickle.dumps(ledgers))
+        return [asked.exchange(sent), pickle.loads(pickle.dumps(other.exchange(sent)))] if clock.answers else []
+
+    monkeypatch.setattr(peers, "_all_replicas", lambda: None)
+    monkeypatch.setattr(peers, "running_replicas", lambda replicas: {"asked", "other"})
+    monkeypatch.setattr(peers, "ask_those_that_answer", ask)
+    times = SimpleNamespace(time=lambda: clock.now, monotonic=lambda: clock.now, process_time=time.process_time)
+    monkeypatch.setattr(monitoring, "time", times)
+
+    async def total() -> float:
+        clock.now += 1
+        told = values(await asked.metrics())
+        return sum(told["squadron:http_requests_total"].values())
+
+    for observers, by in ((own, 1), (of_other, 2)):
+        count(observers, by)
+    assert await total() == 3
+    clock.now += 2 * KEPT_SECONDS
+    clock.answers = answers
+    count(of_other, 4)
+    assert await total() == (7 if answers else 3)
+    clock.answers = True
+    count(of_other, 8)
+    assert await total() == 15

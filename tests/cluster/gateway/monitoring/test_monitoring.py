@@ -7,6 +7,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.gateway.gateway import Gateway
+from cluster.gateway.monitoring.monitoring import Monitoring
+from cluster.metrics.counters import Counters
 from cluster.metrics.ledger import Ledger
 from cluster.replica.delta_channel.client import DeltaClient
 from tests.cluster.gateway.monitoring.test_engine_figures import report
@@ -56,6 +58,22 @@ async def test_what_a_dead_replica_and_a_dead_gateway_counted_stays_in_the_sums(
         await second.close()
         for gateway in gateways:
             await gateway.close()
+
+
+def test_a_gateway_that_others_take_for_gone_counts_on() -> None:
+    """As one that they could not reach for long."""
+    cut_off, other = [Monitoring("one", Counters({}), list, list, counts_process=False) for _ in range(2)]
+    cut_off._counters.count("squadron:steps", by=3)
+    ledger = Ledger()
+    ledger.learn(cut_off.exchange(Ledger()))
+    (name,) = ledger.entries
+    ledger.merge(name)
+    other.exchange(ledger)
+    for expected in (3, 7, 11):
+        for each in (cut_off, other):
+            each.exchange((other if each is cut_off else cut_off).exchange(Ledger()))
+            assert each._ledger.total()["squadron:steps", ()] == expected
+        cut_off._counters.count("squadron:steps", by=4)
 
 
 async def _nothing(*_: Any) -> bool:
