@@ -6,6 +6,7 @@ them would find the same room.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import NamedTuple
 
 from starlette.datastructures import Headers
 
@@ -29,18 +30,44 @@ def estimated_load(headers: Headers, max_model_len: int) -> Load:
     return Load(1, min(num_tokens, max_model_len))
 
 
+class Arriving(NamedTuple):
+    """Of all, and of these, of the API key that asks."""
+
+    load: Load = NOTHING
+    of_key: Load = NOTHING
+
+
+NOBODY = Arriving()
+
+
 class Arrivals:
     """One gateway's. Lives in one event loop."""
 
     def __init__(self) -> None:
         self.load = NOTHING
+        self._load_of: dict[str | None, Load] = {}  # by API key
+
+    def beside(self, key: str | None) -> Arriving:
+        """What arrives already when the key asks."""
+        return Arriving(self.load, self._load_of.get(key, NOTHING))
+
+    def add(self, load: Load, key: str | None) -> None:
+        self.load += load
+        self._load_of[key] = self._load_of.get(key, NOTHING) + load
+
+    def remove(self, load: Load, key: str | None) -> None:
+        """What was added."""
+        self.load -= load
+        self._load_of[key] -= load
+        if self._load_of[key] == NOTHING:
+            del self._load_of[key]
 
     @contextmanager
-    def one(self, load: Load) -> Iterator[None]:
+    def one(self, load: Load, key: str | None = None) -> Iterator[None]:
         """A request of about this load arrives, until `arrived` is called within the context, also
-        by a task that began in it.
+        by a task that began in it. `key`: the API key's name, where keys share the queue.
         """
-        arrival = _Arrival(self, load)
+        arrival = _Arrival(self, load, key)
         token = _current.set(arrival)
         try:
             yield
@@ -50,14 +77,17 @@ class Arrivals:
 
 
 class _Arrival:
-    def __init__(self, arrivals: Arrivals, load: Load) -> None:
+    def __init__(self, arrivals: Arrivals, load: Load, key: str | None) -> None:
         self._arrivals = arrivals
         self._load = load
-        arrivals.load += load
+        self._key = key
+        self._has_ended = False
+        arrivals.add(load, key)
 
     def end(self) -> None:
-        self._arrivals.load -= self._load
-        self._load = NOTHING
+        if not self._has_ended:
+            self._arrivals.remove(self._load, self._key)
+        self._has_ended = True
 
 
 _current: ContextVar[_Arrival | None] = ContextVar("arrival", default=None)

@@ -3,8 +3,9 @@
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import IO, Any, Protocol
 
+from cluster.api.arrivals import NOBODY, Arriving
 from cluster.api.batches import Batch, FileObject, Owner
-from engine.admission.queue_limits import NOTHING, Load, Room
+from engine.admission.queue_limits import Load, Room
 from engine.outputs import RequestOutput, Tokens
 from engine.request import NO_KEY, Request, Share
 
@@ -44,12 +45,12 @@ class Service(Protocol):
         more: Load,
         seconds: float | None = None,
         share: Share = NO_KEY,
-        arriving: Load = NOTHING,
+        arriving: Arriving = NOBODY,
         *,
         is_let_in: bool = False,
     ) -> None:
-        """Raises Overloaded if `more` has no room beside what waits already and what is `arriving`,
-        or would wait for more than `seconds`; ApiError if too much of what waits is of its key. To
+        """Raises ApiError if too much of what waits is of its key; Overloaded if `more` has no room
+        beside what waits already and what is `arriving`, or would wait for more than `seconds`. To
         be asked before a request is read, and again before `generate`, when it `is_let_in`: that
         the queue takes longer now than its limit is no reason any more.
         """
@@ -61,8 +62,8 @@ class Service(Protocol):
 class Application(Protocol):
     """All that is served; with one model, its `Service` is one, too."""
 
-    def check_room(self, more: Load, *, arriving: Load = NOTHING) -> None:
-        """Raises Overloaded if no service has room; see `Service.check_room`."""
+    def check_room(self, more: Load, *, share: Share = NO_KEY, arriving: Arriving = NOBODY) -> None:
+        """Raises Overloaded or ApiError if no service has room; see `Service.check_room`."""
 
     def room(self, arriving: Load) -> Room | None:
         """See `Service.room`: that all of them have."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cluster.api.arrivals import NOBODY, Arriving
 from cluster.api.errors import ApiError
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.delta_channel.messages import EngineReport
@@ -19,7 +20,7 @@ from engine.errors import Overloaded
 from engine.request import NO_KEY, Share
 
 MEASURED_LOOKS = 10  # over about so many of them the drain rate is an average
-WAITING_PER_ROOM = 4  # of one key's requests; alone it fills four fifths of the queue
+WAITING_PER_ROOM = 4  # of one key's requests and tokens; alone it fills four fifths of the queue
 RETRY_AFTER = 2.0  # seconds, where nothing is measured yet
 LEAST_FINISHED = 4.0  # requests, for a rate to be known
 TOLD_PART = 0.75  # of the queue: if less of it is free, HAProxy is told how much is
@@ -52,7 +53,7 @@ class Door:
         more: Load,
         seconds: float | None,
         share: Share = NO_KEY,
-        arriving: Load = NOTHING,
+        arriving: Arriving = NOBODY,
         *,
         is_let_in: bool = False,
     ) -> None:
@@ -60,25 +61,28 @@ class Door:
         fill = self._fill()
         if fill is None:
             return
-        own = self._journals.waiting.load + arriving
+        own = self._journals.waiting.load + arriving.load
         wait = self._drain.seconds_for(self._num_queued(fill, own))
+        waiting = Load(*map(max, fill.waiting, own))
+        num_open = len(self._journals) + arriving.load.num_requests
+        if share.key is not None:
+            left = math.inf if is_let_in else self._left_in_time(fill, own)
+            left = min((fill.room - waiting).num_requests, fill.capacity - num_open, left)
+            room = Load(left, (fill.room - waiting).num_tokens)
+            _check_share(more, self._journals.waiting.of(share.key) + arriving.of_key, room, share.weight, wait)
         if wait is not None and wait > (seconds or math.inf):
             raise Overloaded(f"the queue takes about {wait:.0f} s, and timeout={seconds:g}", retry_after=wait)
         if wait is not None and wait > (self._max_queue_seconds or math.inf) and not is_let_in:
             limit = f"max_queue_seconds={self._max_queue_seconds:g}"
             raise Overloaded(f"the queue takes about {wait:.0f} s, and {limit}", retry_after=wait)
-        waiting = Load(*map(max, fill.waiting, own))
         try:
             # Some of its own may have the places by now that were free when they were let in.
             check_room(fill.room, fill.waiting if is_let_in else waiting, more)
-            num_open = len(self._journals) + arriving.num_requests
             if num_open and num_open + more.num_requests > fill.capacity:
                 raise Overloaded(f"{num_open:.0f} requests are being answered or wait (max_num_queued_reqs)")
         except Overloaded as error:
             error.retry_after = wait
             raise
-        if share.key is not None:
-            self._check_share(more, share, fill.room.num_requests - waiting.num_requests, wait)
 
     def room(self, arriving: Load) -> Room | None:
         """See `Service`."""
@@ -100,16 +104,6 @@ class Door:
             return None
         return Room(room, RETRY_AFTER if seconds is None else seconds * num_queued)
 
-    def _check_share(self, more: Load, share: Share, room: float, wait: float | None) -> None:
-        """Limits a key's waiting requests in proportion to the room that is left, so that no key
-        fills the queue and a new key always finds room. The more keys wait, the less each may have
-        (dynamic thresholds: Choudhury and Hahne, 1998).
-        """
-        num_waiting = self._journals.waiting.num_of[share.key]
-        if num_waiting and num_waiting + more.num_requests > WAITING_PER_ROOM * share.weight * room:
-            message = f"{num_waiting} requests of this API key wait already; the rest of the queue is for other keys"
-            raise ApiError(429, message, code="rate_limit_exceeded", retry_after=wait or RETRY_AFTER)
-
     def look(self) -> None:
         """Measure how fast the queue drains. To be called about once a second."""
         fill, reports, own = self._fill(), self._reports(), self._journals.waiting.load
@@ -117,6 +111,17 @@ class Door:
         if any(report.problem is not None for report in reports):
             finished = {}  # what ends meanwhile tells nothing of later
         self._drain.look(finished, time.monotonic(), is_queueing=fill is not None and self._num_queued(fill, own) > 0)
+
+    def _left_in_time(self, fill: _Fill, own: Load) -> float:
+        """Requests that may come without waiting for too long; `own`: what waits of this
+        gateway.
+        """
+        seconds = self._drain.seconds_for(1)
+        if not seconds or not self._max_queue_seconds:
+            return math.inf
+        # Less than none queue where places are free.
+        num_queued = max(fill.waiting.num_requests or -math.inf, own.num_requests - fill.free.num_requests)
+        return self._max_queue_seconds / seconds - num_queued
 
     def _num_queued(self, fill: _Fill, own: Load) -> float:
         """Requests that no place is free for; `own`: what waits of this gateway."""
@@ -139,6 +144,23 @@ class Door:
                 sum(limits.num_places + limits.max_waiting.num_requests for limits, _ in limited),
             )
         return self._last
+
+
+def _check_share(more: Load, mine: Load, room: Load, weight: float, wait: float | None) -> None:
+    """Limits what waits of a key (`mine`) in proportion to the room that is left, so that no key
+    fills the queue and a new key finds room. The more keys wait, the less each may have (dynamic
+    thresholds: Choudhury and Hahne, 1998). Raises ApiError.
+    """
+    if not mine.num_requests:
+        return
+    after, left = mine + more, room - more
+    most = Load(*(WAITING_PER_ROOM * weight * part for part in left))
+    if after.num_requests > most.num_requests or after.num_tokens > most.num_tokens:
+        message = (
+            f"{mine.num_requests:.0f} requests of this API key, with about {mine.num_tokens:.0f} tokens, wait already; "
+            "the rest of the queue is for other keys"
+        )
+        raise ApiError(429, message, code="rate_limit_exceeded", retry_after=wait or RETRY_AFTER)
 
 
 class _DrainRate:

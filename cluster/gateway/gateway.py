@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any
 
+from cluster.api.arrivals import NOBODY, Arriving
 from cluster.api.service import Shortcut
 from cluster.gateway.answering import Answering
 from cluster.gateway.door import Door
@@ -10,7 +11,7 @@ from cluster.gateway.engines.replicas import Replicas
 from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.calls.engines import Engines, PrefillEngines
-from engine.admission.queue_limits import NOTHING, Load, Room
+from engine.admission.queue_limits import Load, Room
 from engine.outputs import RequestOutput, Tokens
 from engine.request import NO_KEY, Adapter, Request, Share
 
@@ -70,7 +71,7 @@ class Gateway:
         more: Load,
         seconds: float | None = None,
         share: Share = NO_KEY,
-        arriving: Load = NOTHING,
+        arriving: Arriving = NOBODY,
         *,
         is_let_in: bool = False,
     ) -> None:

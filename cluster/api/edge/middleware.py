@@ -110,7 +110,7 @@ class Edge:
             raise ApiError(403, message, code="host_not_allowed")
 
     def _key(self, headers: list[tuple[bytes, bytes]]) -> Key:
-        presented = _presented(headers)
+        presented = presented_key(headers)
         found = self._keys.find(presented)
         if not presented or found is None:
             message = "An API key is needed: send 'Authorization: Bearer KEY', or 'x-api-key: KEY', with a valid one"
@@ -118,7 +118,7 @@ class Edge:
         return found
 
 
-def _presented(headers: list[tuple[bytes, bytes]]) -> bytes:
+def presented_key(headers: list[tuple[bytes, bytes]]) -> bytes:
     """The key that the client shows. `Authorization` counts if it is there, and otherwise
     `x-api-key`, which Anthropic's clients send. Empty, which no key is, if there is none, or two.
     """

@@ -9,13 +9,16 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.api.arrivals import Arrivals, estimated_load, may_be_refused
+from cluster.api.edge.middleware import presented_key
 from cluster.api.edge.proxied import WATCHED, ProxyEdge
-from cluster.api.errors import as_api_error, error_response
+from cluster.api.errors import ApiError, as_api_error, error_response
 from cluster.api.front.one_a_turn import OneATurn
+from cluster.api.keys.key_ring import KeyRing
 from cluster.api.service import Application
 from cluster.headers.full_queue import PATHS, REFUSED, num_refused, room_headers
 from cluster.metrics.counters import OTHER, Counters
 from engine.errors import Overloaded
+from engine.request import NO_KEY, Share
 
 _ERROR = "squadron.overloaded"  # among a scope's `extensions`
 
@@ -25,10 +28,18 @@ class EarlyRefusals:
     comes from a browser's page, which may need headers of the application's.
     """
 
-    def __init__(self, application: Application, max_model_len: int, guarded: ASGIApp, counters: Counters) -> None:
+    def __init__(
+        self,
+        application: Application,
+        max_model_len: int,
+        guarded: ASGIApp,
+        counters: Counters,
+        api_keys: KeyRing,
+    ) -> None:
         """`guarded`: `answer`, behind all that the application is behind. `counters` are told what
         HAProxy has refused.
         """
+        self._keys = api_keys
         self._application = application
         self._max_model_len = max_model_len
         self._counters = counters
@@ -47,14 +58,14 @@ class EarlyRefusals:
         if not may_be_refused(headers):
             await app(scope, receive, send)
             return
-        load = estimated_load(headers, self._max_model_len)
+        load, share = estimated_load(headers, self._max_model_len), self._share(scope)
         try:
             if "origin" not in headers:
-                self._application.check_room(load, arriving=self._arrivals.load)
-        except Overloaded as error:
+                self._application.check_room(load, share=share, arriving=self._arrivals.beside(share.key))
+        except (Overloaded, ApiError) as error:
             await self._refuse(_with(scope, _ERROR, as_api_error(error)), receive, self._telling(send))
         else:
-            with self._arrivals.one(load):
+            with self._arrivals.one(load, share.key):
                 await self._turns.wait()
                 await app(scope, receive, self._telling(send))
 
@@ -69,9 +80,19 @@ class EarlyRefusals:
 
         return tell
 
+    def _share(self, scope: Scope) -> Share:
+        """Of the key that is shown, where keys share the queue."""
+        key = self._keys.find(presented_key(scope["headers"])) if self._keys.are_several else None
+        return NO_KEY if key is None else key.share
+
     def _room(self) -> dict[str, str]:
-        """Also that there is more than enough, once after there was not."""
+        """Also that there is more than enough, once after there was not. HAProxy, which knows no
+        keys, is told of a queue that keys share only when it has no room for any of them: the rest
+        is refused here, by key.
+        """
         room = self._application.room(self._arrivals.load)
+        if room is not None and room.num_requests >= 1 and self._keys.are_several:
+            room = None
         was_low, self._is_low = self._is_low, room is not None
         return room_headers(room) if was_low or self._is_low else {}
 

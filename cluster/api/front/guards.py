@@ -31,4 +31,5 @@ def guard(
     app.add_middleware(Edge, **edge)
     allow_origins(app, options.allowed_origins)
     app.add_middleware(Counting, **counting)
-    return EarlyRefusals(application, max_model_len, Counting(Edge(answer, **edge), **counting), counters)
+    guarded = Counting(Edge(answer, **edge), **counting)
+    return EarlyRefusals(application, max_model_len, guarded, counters, options.api_keys)

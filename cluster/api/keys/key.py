@@ -28,6 +28,11 @@ class Key:
     def has_limits(self) -> bool:
         return (self.requests_per_minute, self.tokens_per_minute, self.max_concurrency) != (None, None, None)
 
+    @property
+    def share(self) -> Share:
+        """Of the engine, and of what may wait."""
+        return Share(self.name, self.weight)
+
     def own(self, request: Request) -> Request:
         """The request as one of this key: with its share of the engine, no more urgent than it may
         be, and apart from the cached prefixes of other namespaces.
@@ -35,7 +40,7 @@ class Key:
         namespace = f"={self.digest.hex()}" if self.cache_namespace is None else self.cache_namespace
         return replace(
             request,
-            share=Share(self.name, self.weight),
+            share=self.share,
             priority=max(request.priority, self.priority),
             cache_salt=f"{namespace}{NAMESPACE_END}{request.cache_salt or ''}",
         )

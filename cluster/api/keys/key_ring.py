@@ -36,6 +36,11 @@ class KeyRing:
         return bool(self._keys)
 
     @property
+    def are_several(self) -> bool:
+        """Whether keys share what may wait."""
+        return len(self._keys) > 1
+
+    @property
     def names(self) -> list[str]:
         return [key.name for key in self._keys]
 

@@ -13,6 +13,7 @@ from cluster.api.requests.call import Call, traced
 from cluster.api.requests.read import Body, Reader
 from cluster.api.requests.validate import timeout_of
 from cluster.api.service import Application
+from engine.request import NO_KEY
 
 Read = Callable[[bytes], Coroutine[Any, Any, Call]]
 Made = TypeVar("Made")
@@ -44,14 +45,14 @@ class Incoming:
 
     async def question(self, request: Request, read: Callable[[bytes], Coroutine[Any, Any, Made]]) -> Made:
         """What `read` makes of the body of a request that generates nothing; raises as `read`."""
-        self._application.check_room(estimated_load(request.headers, self._models.max_model_len))
+        self._check_room(request)
         return await self._bodies.read(request, read)
 
     async def read(self, request: Request, read: Read) -> Call:
         """What `read` makes of the body; raises ApiError, InvalidRequest, Overloaded."""
         is_new = may_be_refused(request.headers)
         if is_new and not is_let_in():
-            self._application.check_room(estimated_load(request.headers, self._models.max_model_len))
+            self._check_room(request)
         timeout = timeout_of(request.headers)
         call = traced(await self._bodies.read(request, read), request.headers)
         if timeout is not None:
@@ -64,3 +65,8 @@ class Incoming:
             is_let_in_there = is_new and len(self._models) == 1  # of several, another may have had the room
             service.check_room(call.load, call.timeout, call.requests[0].share, is_let_in=is_let_in_there)
         return call
+
+    def _check_room(self, request: Request) -> None:
+        caller = caller_of(request.scope)
+        load = estimated_load(request.headers, self._models.max_model_len)
+        self._application.check_room(load, share=NO_KEY if caller is None else caller.key.share)

@@ -5,11 +5,14 @@ from collections.abc import AsyncGenerator, Sequence
 from itertools import chain
 from typing import Any
 
+from cluster.api.arrivals import NOBODY, Arriving
+from cluster.api.errors import ApiError
 from cluster.gateway.gateway import Gateway
 from cluster.gateway.models.trace import write_trace
 from cluster.metrics.text import MergedFamilies, render
-from engine.admission.queue_limits import NOTHING, Load, Room
+from engine.admission.queue_limits import Load, Room
 from engine.errors import Overloaded
+from engine.request import NO_KEY, Share
 
 
 class AllModels:
@@ -27,14 +30,14 @@ class AllModels:
         self._gateways.append(gateway)
         del self._awaited[gateway.monitoring.model_name]
 
-    def check_room(self, more: Load, *, arriving: Load = NOTHING) -> None:
+    def check_room(self, more: Load, *, share: Share = NO_KEY, arriving: Arriving = NOBODY) -> None:
         """See `Application`."""
         for gateway in self._gateways[:-1]:
             try:
-                return gateway.check_room(more, arriving=arriving)
-            except Overloaded:
+                return gateway.check_room(more, share=share, arriving=arriving)
+            except (Overloaded, ApiError):
                 continue
-        self._gateways[-1].check_room(more, arriving=arriving)
+        self._gateways[-1].check_room(more, share=share, arriving=arriving)
 
     def room(self, arriving: Load) -> Room | None:
         """See `Application`."""

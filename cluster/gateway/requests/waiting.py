@@ -1,6 +1,5 @@
-"""A gateway's requests without a token so far: how many wait, by API key."""
+"""A gateway's requests without a token so far: how much waits, by API key."""
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,13 +14,17 @@ class Waiting:
     def __init__(self) -> None:
         self._loads: dict[str, Load] = {}  # by the request's id
         self.load = NOTHING  # of all of them
-        self.num_of: Counter[str | None] = Counter()  # by API key
+        self._load_of: dict[str | None, Load] = {}  # by API key
 
     def add(self, request: Request) -> None:
         arrived()
         self._loads[request.id] = load = Load(1, request.estimated_tokens)
         self.load += load
-        self.num_of[request.share.key] += 1
+        self._load_of[request.share.key] = self.of(request.share.key) + load
+
+    def of(self, key: str | None) -> Load:
+        """What waits of an API key."""
+        return self._load_of.get(key, NOTHING)
 
     @contextmanager
     def without(self, request: Request) -> Iterator[None]:
@@ -40,6 +43,6 @@ class Waiting:
         if load is not None:
             self.load -= load
             key = request.share.key
-            self.num_of[key] -= 1
-            if not self.num_of[key]:
-                del self.num_of[key]
+            self._load_of[key] -= load
+            if not self._load_of[key].num_requests:
+                del self._load_of[key]

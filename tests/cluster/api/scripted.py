@@ -14,15 +14,16 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from cluster.api.app import build
+from cluster.api.arrivals import NOBODY, Arriving
 from cluster.api.dialects.responses_api.store import ResponseStore
-from cluster.api.errors import Unavailable
+from cluster.api.errors import ApiError, Unavailable
 from cluster.api.models.model import Model, Models
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
 from cluster.api.responses.resuming.streams import StreamStore
 from cluster.api.service import Shortcut, WorkerKiller
 from cluster.metrics.counters import Counters
-from engine.admission.queue_limits import NOTHING, Load, Room
+from engine.admission.queue_limits import Load, Room
 from engine.errors import Overloaded
 from engine.outputs import CompletionOutput, Logprob, RequestOutput, Tokens
 from engine.request import NO_KEY, ChatPrompt, Prompt, Request, Share
@@ -65,9 +66,10 @@ class ScriptedService:
         self.generated: list[Request] = []
         self.problems: list[str] = []
         self.asked_room: list[tuple[Load, float | None]] = []
-        self.arriving: list[Load] = []  # at each such question
+        self.arriving: list[Arriving] = []  # at each such question
         self.let_in: list[bool] = []  # at each such question
         self.is_full = False
+        self.full_of: str | None = None  # a key's name
         self.told_room: Room | None = None
         self.least_full = 0.0  # tokens of a prompt, from which on `is_full` counts
         self.num_by_shortcut = 0  # deltas
@@ -110,13 +112,15 @@ class ScriptedService:
         more: Load,
         seconds: float | None = None,
         share: Share = NO_KEY,
-        arriving: Load = NOTHING,
+        arriving: Arriving = NOBODY,
         *,
         is_let_in: bool = False,
     ) -> None:
         self.let_in.append(is_let_in)
         self.asked_room.append((more, seconds))
         self.arriving.append(arriving)
+        if share.key is not None and share.key == self.full_of:
+            raise ApiError(429, "full of this key's", code="rate_limit_exceeded")
         if self.is_full and more.num_tokens >= self.least_full:
             raise Overloaded("full", retry_after=7)
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from cluster.api.arrivals import Arrivals, arrived
+from cluster.api.arrivals import NOBODY, Arrivals, Arriving, arrived
 from engine.admission.queue_limits import NOTHING, Load
 
 TWO = Load(1, 20)
@@ -39,3 +39,13 @@ async def test_a_task_of_the_request_may_say_so() -> None:
     with arrivals.one(TWO):
         await asyncio.create_task(say())
         assert arrivals.load == NOTHING
+
+
+def test_what_arrives_of_a_key() -> None:
+    arrivals = Arrivals()
+    with arrivals.one(TWO, "greedy"), arrivals.one(TWO, "modest"):
+        assert arrivals.beside("greedy") == Arriving(TWO + TWO, TWO)
+        assert arrivals.beside("third") == Arriving(TWO + TWO, NOTHING)
+        arrived()
+        assert arrivals.beside("modest") == Arriving(TWO, NOTHING)
+    assert arrivals.beside("greedy") == NOBODY

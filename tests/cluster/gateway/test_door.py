@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.api.arrivals import Arriving
 from cluster.api.errors import ApiError
 from cluster.gateway import door as module
 from cluster.gateway.door import Door
@@ -54,7 +55,7 @@ def test_what_arrives_counts_as_what_waits() -> None:
     door = Engines(report()).door  # two places are free, and three may wait
     for num, is_open in ((4, True), (5, False)):
         with nullcontext() if is_open else pytest.raises(Overloaded, match=r"5 requests wait already"):
-            door.check_room(ONE, None, arriving=Load(num, 10 * num))
+            door.check_room(ONE, None, arriving=Arriving(Load(num, 10 * num)))
 
 
 def test_before_the_first_report_everybody_may_come_in() -> None:
@@ -103,7 +104,69 @@ def test_no_key_fills_the_queue() -> None:
         engines.door.check_room(ONE, None, Share("modest"))
         engines.door.check_room(ONE, None, Share("heavy", weight=2.0))
         engines.door.check_room(ONE, None)
-    assert not engines.journals.waiting.num_of
+    assert engines.journals.waiting.of("greedy") == NOTHING
+
+
+def fill(engines: Engines, stack: ExitStack, share: Share, num_tokens: int = 10) -> int:
+    """Have a key send requests until it is refused; how many came in."""
+    for num in range(1000):
+        try:
+            engines.door.check_room(Load(1, num_tokens), None, share)
+        except ApiError as error:
+            assert (error.status, error.code) == (429, "rate_limit_exceeded")
+            return num
+        stack.enter_context(engines.journals.open(replace(request(num_tokens), share=share)))
+    raise AssertionError("it is never refused")
+
+
+def with_limits(engines: Engines, **stats: int) -> None:
+    """An engine whose 256 places are taken, for which 256 requests of 131,072 tokens may wait."""
+    limits = QueueLimits(Load(256, 131_072), num_places=256, block_size=16)
+    engines.reports = [replace(report(num_requests_running=256, **stats), limits=limits)]
+
+
+def test_no_key_fills_the_seconds_that_may_be_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines(max_queue_seconds=10)
+    five_a_second(engines, monkeypatch)
+    with_limits(engines, num_requests_finished=45)
+    with ExitStack() as stack:
+        assert fill(engines, stack, Share("greedy")) in (39, 40)  # of 50, as measured
+        assert fill(engines, stack, Share("modest")) in (7, 8)
+        with pytest.raises(ApiError):
+            engines.door.check_room(ONE, None, Share("greedy"))
+        engines.door.check_room(ONE, None, Share("third"))
+        engines.door.check_room(ONE, None, Share("modest"), is_let_in=True)  # the limit is one of those who come
+
+
+def test_no_key_fills_the_queue_with_tokens() -> None:
+    engines = Engines()
+    with_limits(engines)
+    with ExitStack() as stack:
+        assert fill(engines, stack, Share("greedy"), 2000) == 52  # 104,000 tokens of 131,072
+        engines.door.check_room(Load(1, 20_000), None, Share("modest"))
+        with pytest.raises(ApiError):
+            engines.door.check_room(Load(1, 2000), None, Share("greedy"))
+
+
+def test_no_key_fills_the_queue_with_what_arrives() -> None:
+    """As large bodies that come slowly."""
+    engines = Engines()
+    with_limits(engines)
+    arriving = Load(205, 2050)
+    with pytest.raises(ApiError):
+        engines.door.check_room(ONE, None, Share("greedy"), Arriving(arriving, arriving))
+    engines.door.check_room(ONE, None, Share("modest"), Arriving(arriving))
+
+
+def test_free_places_count_as_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the engine is."""
+    engines = Engines(max_queue_seconds=10)
+    five_a_second(engines, monkeypatch)
+    with_limits(engines, num_requests_finished=45)
+    (full,) = engines.reports
+    engines.reports = [replace(full, stats=replace(full.stats, num_requests_running=0, num_free_gpu_blocks=8192))]
+    with ExitStack() as stack:
+        assert 240 < fill(engines, stack, Share("only")) < 250  # four fifths of 256 places and of 50 that may wait
 
 
 def test_a_request_with_tokens_waits_for_nothing() -> None:

@@ -136,7 +136,9 @@ class TestWithKeys:
     @pytest.fixture
     def options(self, tmp_path: Path) -> HttpOptions:
         file = tmp_path / "keys.json"
-        file.write_text(json.dumps({"keys": [{"name": "limited", "key": "limited", "requests_per_minute": 1}]}))
+        keys = [{"name": "limited", "key": "limited", "requests_per_minute": 1}]
+        keys += [{"name": name, "key": name} for name in ("greedy", "modest")]
+        file.write_text(json.dumps({"keys": keys}))
         return HttpOptions(api_keys=KeyRing(file=str(file)), allowed_hosts=("127.0.0.1",))
 
     @pytest.mark.parametrize(
@@ -154,3 +156,14 @@ class TestWithKeys:
         assert (refused.status_code, refused.headers["x-ratelimit-remaining-requests"]) == (503, "0")
         server.service.is_full = False
         assert http.post(ROUTE, json=BODY, headers=key).status_code == 429
+
+    def test_a_key_that_fills_its_part_is_refused_and_another_is_not(self, server: Server, http: httpx.Client) -> None:
+        server.service.is_full = False
+        server.service.full_of = "greedy"
+        told = []
+        for key, room in (("greedy", Room(5, 2.0)), ("modest", Room(5, 2.0)), ("modest", Room(0.5, 2.0))):
+            server.service.told_room = room
+            answer = http.post(ROUTE, json=BODY, headers={"x-api-key": key})
+            told.append((answer.status_code, answer.headers.get(ROOM)))
+        assert told == [(429, None), (200, None), (200, "1")]
+        assert server.app.num == 2

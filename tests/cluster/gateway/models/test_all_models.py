@@ -4,11 +4,13 @@ import json
 
 import pytest
 
-from cluster.api.errors import Unavailable
+from cluster.api.arrivals import Arriving
+from cluster.api.errors import ApiError, Unavailable
 from cluster.gateway.models.all_models import AllModels
 from engine.admission.queue_limits import Load, Room
 from engine.errors import Overloaded
 from engine.records.timeline import StepRecord
+from engine.request import Share
 from tests.engine.records.test_timeline import record
 
 
@@ -20,8 +22,10 @@ class One:
         self.problems = problems
         self._room = room
 
-    def check_room(self, more: Load, *, arriving: Load) -> None:
-        if self._room is not None and self._room.num_requests < more.num_requests + arriving.num_requests:
+    def check_room(self, more: Load, *, share: Share, arriving: Arriving) -> None:
+        if share.key is not None:
+            raise ApiError(429, f"{self.name} is full of {share.key}", code="rate_limit_exceeded")
+        if self._room is not None and self._room.num_requests < more.num_requests + arriving.load.num_requests:
             raise Overloaded(f"{self.name} is full", retry_after=self._room.seconds)
 
     def room(self, arriving: Load) -> Room | None:
@@ -63,7 +67,9 @@ def test_there_is_room_while_one_model_has_some() -> None:
     with pytest.raises(Overloaded, match="full is full"):
         asked(full, full).check_room(one)
     with pytest.raises(Overloaded):
-        asked(full, free).check_room(one, arriving=Load(2, 8))
+        asked(full, free).check_room(one, arriving=Arriving(Load(2, 8)))
+    with pytest.raises(ApiError, match="free is full of a"):
+        asked(full, free).check_room(one, share=Share("a"))
     assert asked(full, One("empty", [], None)).room(one) is None
 
 

@@ -16,11 +16,11 @@ def test_sums_follow_what_comes_and_goes() -> None:
     for request in (FIRST, SECOND, replace(FIRST, id="third")):
         waiting.add(request)
     assert waiting.load == Load(3, 8)
-    assert waiting.num_of == {"alice": 2, "bob": 1}
+    assert (waiting.of("alice"), waiting.of("bob")) == (Load(2, 6), Load(1, 2))
     waiting.remove(FIRST)
     waiting.remove(FIRST)
-    assert (waiting.load, waiting.num_of) == (Load(2, 5), {"alice": 1, "bob": 1})
+    assert (waiting.load, waiting.of("alice"), waiting.of("bob")) == (Load(2, 5), Load(1, 3), Load(1, 2))
     waiting.remove(SECOND)
-    assert dict(waiting.num_of) == {"alice": 1}
+    assert (waiting.of("alice"), waiting.of("bob")) == (Load(1, 3), NOTHING)
     waiting.remove(replace(FIRST, id="third"))
-    assert (waiting.load, dict(waiting.num_of)) == (NOTHING, {})
+    assert waiting.load == waiting.of("alice") == NOTHING
