@@ -21,9 +21,10 @@ PATIENCE_KEY = b"squadron.patience"
 _logger = logging.getLogger("ray.serve")
 
 
-async def check_ingress(*, has_keys: bool, insecure_no_key: bool) -> None:
-    """Log what listens, as this gateway's process was told, and otherwise why it is not HAProxy.
-    Raises InvalidConfig if it listens beyond loopback without keys and without insecure_no_key.
+async def check_ingress(*, has_keys: bool, insecure_no_key: bool) -> str:
+    """The host on which it listens, empty if nothing does. Logs what listens, as this gateway's
+    process was told, and otherwise why it is not HAProxy. Raises InvalidConfig if it listens beyond
+    loopback without keys and without insecure_no_key.
     """
     wish = os.environ.get("RAY_SERVE_ENABLE_HA_PROXY")
     why_not = "" if wish == "0" else ", not HAProxy: Ray was started without it (see configs/cluster/README.md)"
@@ -34,6 +35,7 @@ async def check_ingress(*, has_keys: bool, insecure_no_key: bool) -> None:
         host = (await controller.get_http_config.remote()).host
     if host:  # otherwise nothing listens
         check_open(host, has_keys=has_keys, insecure_no_key=insecure_no_key)
+    return host or ""
 
 
 def is_gateway() -> bool:

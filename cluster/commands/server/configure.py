@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cluster.api.edge.hosts import default_hosts
 from cluster.commands.options import merged_options
 from cluster.commands.server.models import ModelStart, only_model, several_models
 from cluster.commands.server.server_options import ServerOptions
@@ -63,7 +62,7 @@ def application(server: ServerOptions, models: Sequence[ModelStart], api_keys: t
         "insecure_no_key": server.insecure_no_key,
         "api_keys": api_keys,
         "api_key_file": server.api_key_file,
-        "allowed_hosts": default_hosts(server.host) if server.allowed_hosts is None else server.allowed_hosts,
+        "allowed_hosts": server.allowed_hosts or (),
         "allowed_origins": server.allowed_origins,
     }
 

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cluster.api.edge.hosts import ANY, check_open
+from cluster.api.edge.hosts import check_open
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.options import HttpOptions, check_hosts_and_origins
 from cluster.gateway.options import GatewayOptions, ModelOptions
@@ -44,7 +44,8 @@ class AppConfig(BaseModel):
     strict_fields: bool = False  # whether a request with an unknown field is rejected; otherwise the answer names it
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
     api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: no key is needed
-    allowed_hosts: tuple[str, ...] = (ANY,)  # names by which clients may ask, *.NAME for those below one, * for any
+    # Names by which clients may ask, *.NAME for those below one, * for any. None: `default_hosts`.
+    allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()  # of web pages that browsers may send requests from; *: any
     otlp_traces_endpoint: str | None = None  # URL that spans are sent to, by OTLP over HTTP; None: there are none
     collect_detailed_traces: Literal["all"] | None = None  # all: a span for each of a request's last steps, too
