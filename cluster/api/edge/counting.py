@@ -1,5 +1,6 @@
 """Counts answers by route, method and status, and errors by their code. What clients invent never
-becomes a label: an unknown path or method is counted as "other".
+becomes a label: an unknown path or method is counted as "other", and so is the path of what is
+refused before its key is known.
 """
 
 from collections.abc import Awaitable
@@ -10,6 +11,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cluster.api.errors import REFUSALS
 from cluster.metrics.counters import OTHER, Counters
 
+# What needs no valid key to be answered so counts under one route: else its routes and methods
+# would take the series that answers need.
+UNCHECKED = (401, 403, 431)
 METHODS = ("GET", "HEAD", "POST", "DELETE")
 # From 0 on, so that the first one shows as an increase.
 FORESEEN_CODES = ("invalid_api_key", "server_overloaded", "engine_restarting", "generation_failed")
@@ -42,7 +46,8 @@ class Counting:
 
     def _answered(self, scope: Scope, status: int) -> None:
         method = scope["method"] if scope["method"] in METHODS else OTHER
-        self._counters.count("squadron:http_requests", self._route(scope), method, str(status))
+        route = OTHER if status in UNCHECKED else self._route(scope)
+        self._counters.count("squadron:http_requests", route, method, str(status))
 
     def _refused(self, code: str) -> None:
         self._counters.count("squadron:refused_requests", code)

@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from cluster.api.keys.key_ring import KeyRing
 from cluster.metrics.counters import Counters
 from tests.cluster.api.scripted import running
 
@@ -33,3 +34,17 @@ def test_labels_are_of_our_making_whatever_clients_invent(count):
     assert figures["squadron:http_requests", ("/health", "other", "405")] == count
     assert figures["squadron:refused_requests", ("unknown_url",)] == count
     assert figures["squadron:refused_requests", ("invalid_api_key",)] == 0
+
+
+def test_clients_without_a_key_take_no_series_from_others():
+    counters = Counters({})
+    paths = ["/v1/models", "/v1/completions", "/v1/messages", "/debug/engines", "/metrics", "/tokenize", "/nothing"]
+    with running(counters=counters, api_keys=KeyRing(["key"])) as server, httpx.Client(base_url=server.url) as http:
+        for path in paths:
+            for method in ("GET", "POST", "DELETE", "PATCH"):
+                assert http.request(method, path).status_code == 401
+                assert http.request(method, path, headers={"x-long": "x" * 70_000}).status_code == 431
+        assert http.get("/v1/models", headers={"x-api-key": "key"}).status_code == 200
+    answers = {labels for name, labels in counters.figures() if name == "squadron:http_requests"}
+    refused = {("other", method, status) for method in ("GET", "POST", "DELETE", "other") for status in ("401", "431")}
+    assert answers == refused | {("/v1/models", "GET", "200")}
