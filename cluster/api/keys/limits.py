@@ -51,6 +51,7 @@ class Turn:
         self._account = account
         self._reserved = 0
         self._used: Callable[[], int] | None = None
+        self._begun = 0
 
     def reserve(self, num_tokens: int) -> None:
         """Take as many tokens of the key's as the request may need; raises ApiError if it has not
@@ -73,11 +74,22 @@ class Turn:
         """`used`: how many tokens were used so far."""
         self._used = used
 
+    def begin(self, num_tokens: int) -> None:
+        """Engines are asked to compute a prompt of about so many tokens."""
+        self._begun += num_tokens
+
+    def settle(self, num_tokens: int) -> None:
+        """What was begun is in `used`, or was not computed."""
+        self._begun -= num_tokens
+
     def end(self) -> None:
-        """Give back what was reserved and not used, or take what was used beyond it."""
+        """Give back what was reserved and not used, or take what was used beyond it. A prompt that
+        was begun and of which nothing was told, as its client has left, counts as used.
+        """
         self._account.num_running -= 1
         if self._account.tokens is not None:
-            self._account.tokens.take((self._used() if self._used else 0) - self._reserved)
+            used = self._used() if self._used else 0
+            self._account.tokens.take(used + self._begun - self._reserved)
 
     def telling(self, send: Send) -> Send:
         """`send`, with the key's limits among the answer's headers."""

@@ -46,12 +46,23 @@ async def _updates(
     service: Service, call: Call, index: int, shortcut: Shortcut | None = None
 ) -> AsyncGenerator[Update, None]:
     """One request's deltas; errors about its prompt name the caller's field."""
+    turn = call.turn
+    begun = 0 if turn is None else call.requests[index].estimated_tokens
+    if turn is not None:
+        turn.begin(begun)
     try:
         async with aclosing(service.generate(call.requests[index], shortcut)) as stream:
             async for output in stream:
+                if begun and turn is not None and output.prompt_token_ids:  # a `Tally` counts them
+                    turn.settle(begun)
+                    begun = 0
                 yield Update(index, output)
-    except InvalidRequest as error:
-        if error.param == "prompt":
+    except DeadlineExceeded:
+        raise
+    except Exception as error:
+        if turn is not None:
+            turn.settle(begun)  # refused, or a failure of ours
+        if isinstance(error, InvalidRequest) and error.param == "prompt":
             error.param = _prompt_param(call, index)
         raise
 

@@ -1,5 +1,7 @@
 """What a key may ask for in a minute and at once: by HTTP, and by a clock that the test sets."""
 
+import json
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,8 +15,12 @@ import yaml
 from cluster.api.errors import ApiError
 from cluster.api.keys.key import Key, digest_of
 from cluster.api.keys.key_ring import KeyRing
-from cluster.api.keys.limits import KeyLimits, as_duration
-from tests.cluster.api.scripted import MODEL, PROMPT_IDS, Running, Script, running
+from cluster.api.keys.limits import Caller, KeyLimits, as_duration
+from cluster.api.models.model import Model, Models
+from cluster.api.requests.read import Reader
+from cluster.api.responses.generation import collect, run
+from engine.errors import DeadlineExceeded, Overloaded
+from tests.cluster.api.scripted import MODEL, PROMPT_IDS, Running, Script, ScriptedService, running
 
 KEY = Key("team", digest_of(b"key"))
 ENTRIES = [
@@ -183,3 +189,40 @@ def test_requests_are_the_keys_own(limited: Running) -> None:
     assert (batch.share.key, batch.share.weight, batch.priority) == ("batch", 0.5, 5)
     assert batch.cache_salt == "team\nsalt"
     assert (free.share.key, free.share.weight, free.priority) == ("free", 1.0, 0)
+
+
+def test_a_prompt_counts_if_the_client_leaves_before_the_first_token(limited: Running) -> None:
+    prompt = "p" * 160
+    limited.service.scripts[prompt] = script = Script(texts=[], waits=True)
+    body = json.dumps({"model": MODEL, "prompt": prompt, "stream": True, "max_tokens": 1})
+    lines = ["Host: a", "X-API-Key: tokens", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+    request = "\r\n".join(["POST /v1/completions HTTP/1.1", *lines, "", body])
+    url = httpx.URL(limited.url)
+    with socket.create_connection((url.host, url.port)) as connection:
+        connection.sendall(request.encode())
+        assert script.waiting.wait(60)
+    assert script.closed.wait(60)
+    left = ask(limited, "tokens", max_tokens=1).headers["x-ratelimit-remaining-tokens"]
+    assert int(left) < 70
+
+
+@pytest.mark.parametrize(("error", "used"), [(Overloaded("full"), 0), (DeadlineExceeded("late"), 41)])
+async def test_a_prompt_that_is_refused_costs_nothing(error: Exception, used: int) -> None:
+    service, limits = ScriptedService(), KeyLimits(clock=Clock())
+    prompt = "p" * 160
+    service.scripts[prompt] = Script(texts=[], error=error)
+    key = replace(KEY, tokens_per_minute=100)
+    turn = limits.begin(key)
+    assert turn is not None
+    model = Model(name=MODEL, max_model_len=640, vocab_size=1000)
+    body = json.dumps({"model": MODEL, "prompt": prompt, "max_tokens": 1}).encode()
+    call = await Reader(Models.one(service, model), strict_fields=False).completion(body)
+    call = call.sent_by(Caller(key, turn))
+    with pytest.raises(type(error)):
+        await collect(call, run(service, call))
+    turn.end()
+    account = limits.begin(key)
+    assert account is not None
+    account.reserve(100 - used)
+    with pytest.raises(ApiError):
+        account.reserve(1)
