@@ -1,13 +1,11 @@
 """The HTTP side of a gateway, as Serve's proxies and its own server need it."""
 
-from dataclasses import replace
 from typing import Any
 
 import uvicorn.protocols.http.auto
 from fastapi import FastAPI
 
 from cluster.api.app import build
-from cluster.api.edge.hosts import default_hosts
 from cluster.api.edge.lost_gateway import TellTaken
 from cluster.api.edge.proxied import BareProxyWarning
 from cluster.api.front.gateway_connection import GatewayConnection
@@ -32,7 +30,7 @@ class Http:
         """See `check_ingress`. Without `allowed_hosts`, those of where it listens are."""
         options = self._options
         host = await check_ingress(has_keys=bool(options.api_keys), insecure_no_key=options.insecure_no_key)
-        self._options = replace(options, allowed_hosts=options.allowed_hosts or default_hosts(host))
+        self._options = options.listening_on(host)
 
     async def start(self) -> None:
         """Tell the proxies, and follow the file of API keys."""

@@ -62,7 +62,7 @@ def application(server: ServerOptions, models: Sequence[ModelStart], api_keys: t
         "insecure_no_key": server.insecure_no_key,
         "api_keys": api_keys,
         "api_key_file": server.api_key_file,
-        "allowed_hosts": server.allowed_hosts or (),
+        "allowed_hosts": server.allowed_hosts,
         "allowed_origins": server.allowed_origins,
     }
 

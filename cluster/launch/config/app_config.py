@@ -45,7 +45,7 @@ class AppConfig(BaseModel):
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
     api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: no key is needed
     # Names by which clients may ask, *.NAME for those below one, * for any. None: `default_hosts`.
-    allowed_hosts: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] | None = None
     allowed_origins: tuple[str, ...] = ()  # of web pages that browsers may send requests from; *: any
     otlp_traces_endpoint: str | None = None  # URL that spans are sent to, by OTLP over HTTP; None: there are none
     collect_detailed_traces: Literal["all"] | None = None  # all: a span for each of a request's last steps, too

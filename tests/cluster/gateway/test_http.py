@@ -15,15 +15,15 @@ from tests.cluster.api.scripted import MODEL, ScriptedService
 @pytest.mark.parametrize(
     ("listens", "allowed", "status"),
     [
-        ("127.0.0.1", (), 403),
-        ("0.0.0.0", (), 200),
-        ("", (), 200),
+        ("127.0.0.1", None, 403),
+        ("0.0.0.0", None, 200),
+        ("", None, 200),
         ("127.0.0.1", ("evil.example",), 200),
         ("0.0.0.0", ("good.example",), 403),
     ],
 )
 async def test_on_loopback_a_name_of_a_web_page_is_refused(
-    monkeypatch: pytest.MonkeyPatch, listens: str, allowed: tuple[str, ...], status: int
+    monkeypatch: pytest.MonkeyPatch, listens: str, allowed: tuple[str, ...] | None, status: int
 ) -> None:
     """However it was deployed."""
 
