@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cluster.api.arrivals import NOBODY, Arriving
 from cluster.api.errors import ApiError
+from cluster.api.service import NOBODY, Arriving
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.delta_channel.messages import EngineReport
 from engine.admission.queue_limits import NOTHING, Load, Room, check_room
@@ -153,9 +153,10 @@ def _check_share(more: Load, mine: Load, room: Load, weight: float, wait: float 
     """
     if not mine.num_requests:
         return
-    after, left = mine + more, room - more
-    most = Load(*(WAITING_PER_ROOM * weight * part for part in left))
-    if after.num_requests > most.num_requests or after.num_tokens > most.num_tokens:
+    after, most = mine + more, WAITING_PER_ROOM * weight
+    # A prompt alone may have most of the tokens that are left: what counts is what it leaves.
+    left = room.num_tokens - more.num_tokens
+    if after.num_requests > most * room.num_requests or after.num_tokens > most * left:
         message = (
             f"{mine.num_requests:.0f} requests of this API key, with about {mine.num_tokens:.0f} tokens, wait already; "
             "the rest of the queue is for other keys"

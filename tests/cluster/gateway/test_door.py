@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.api.arrivals import Arriving
 from cluster.api.errors import ApiError
+from cluster.api.service import Arriving
 from cluster.gateway import door as module
 from cluster.gateway.door import Door
 from cluster.gateway.requests.journals import Journals
