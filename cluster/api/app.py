@@ -75,5 +75,5 @@ def build(
         has_killer=killer is not None,
         has_controls=options.enable_sleep_mode,
     )
-    app.state.early = guard(app, application, models.max_model_len, options, counters or Counters({}))
+    app.state.early = guard(app, application, models.max_model_len, models.own_names, options, counters or Counters({}))
     return app

@@ -6,19 +6,26 @@ them would find the same room.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
 
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
+from cluster.api.service import Arriving
 from engine.admission.queue_limits import NOTHING, Load
 from engine.request import BYTES_PER_TOKEN
 
+MODEL = "squadron.model"  # among a scope's `extensions`, and in what is there: who is asked, once that is known
 MAX_DIGITS = 18  # of a length; Python reads no number of thousands of digits
 
 
 def may_be_refused(headers: Headers) -> bool:
     """Whether a request is new. A stream that broke was let in before."""
     return "last-event-id" not in headers
+
+
+def tell_model(scope: Scope, name: str) -> None:
+    """The model that the request asks for."""
+    scope.get("extensions", {}).get(MODEL, {})[MODEL] = name
 
 
 def estimated_load(headers: Headers, max_model_len: int) -> Load:
@@ -28,16 +35,6 @@ def estimated_load(headers: Headers, max_model_len: int) -> Load:
     length = headers.get("content-length", "")
     num_tokens = int(length[:MAX_DIGITS]) // BYTES_PER_TOKEN if length.isdecimal() else 0
     return Load(1, min(num_tokens, max_model_len))
-
-
-class Arriving(NamedTuple):
-    """Of all, and of these, of the API key that asks."""
-
-    load: Load = NOTHING
-    of_key: Load = NOTHING
-
-
-NOBODY = Arriving()
 
 
 class Arrivals:

@@ -1,11 +1,10 @@
 """The interface through which the HTTP layer gets its requests answered."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator
-from typing import IO, Any, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
-from cluster.api.arrivals import NOBODY, Arriving
 from cluster.api.batches import Batch, FileObject, Owner
-from engine.admission.queue_limits import Load, Room
+from engine.admission.queue_limits import NOTHING, Load, Room
 from engine.outputs import RequestOutput, Tokens
 from engine.request import NO_KEY, Request, Share
 
@@ -14,6 +13,16 @@ KILL_PATH = "/debug/kill_worker"
 # Takes what a delta says that is the only choice's next text, and the number of tokens it is of;
 # False if the delta must come from the generator instead.
 Shortcut = Callable[[str, int], bool]
+
+
+class Arriving(NamedTuple):
+    """What is being read: of all, and of these, of the API key that asks."""
+
+    load: Load = NOTHING
+    of_key: Load = NOTHING
+
+
+NOBODY = Arriving()
 
 
 class Service(Protocol):

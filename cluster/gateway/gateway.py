@@ -3,8 +3,7 @@
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any
 
-from cluster.api.arrivals import NOBODY, Arriving
-from cluster.api.service import Shortcut
+from cluster.api.service import NOBODY, Arriving, Shortcut
 from cluster.gateway.answering import Answering
 from cluster.gateway.door import Door
 from cluster.gateway.engines.replicas import Replicas

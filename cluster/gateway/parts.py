@@ -26,8 +26,8 @@ class Parts(NamedTuple):
     killer: DemoKiller | None
 
     def make_app(self) -> FastAPI:
-        """What answers over HTTP; its answers are counted with the first model's, of those that are
-        there.
+        """What answers over HTTP. Its answers are counted in the figures of the first model that is
+        there, under the name of the one that is asked for.
         """
         app = self.http.make_app(
             self.application.gateways,

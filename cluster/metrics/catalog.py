@@ -80,6 +80,8 @@ COUNTERS = _of_kind(
         "squadron:key_tokens": ("Tokens by name of the API key, prompt and generation", ("key", "kind")),
     },
 )
+# Counted before the model is known: the first label of a series is the model's name, or empty.
+NAMING_MODELS = frozenset(["squadron:http_requests", "squadron:refused_requests"])
 HISTOGRAMS = _of_kind(
     "histogram",
     {

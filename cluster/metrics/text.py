@@ -9,8 +9,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
-from cluster.metrics.catalog import CATALOG, COUNTERS, GAUGES, HISTOGRAMS, TOTALS_NOW
+from cluster.metrics.catalog import CATALOG, COUNTERS, GAUGES, HISTOGRAMS, NAMING_MODELS, TOTALS_NOW
 from cluster.metrics.figures import Figures
 
 WHOLE = "all"  # the label `engine` of what is counted for the whole application
@@ -56,7 +57,9 @@ class FigureFamilies(Collector):
         elif name in COUNTERS:
             family = CounterMetricFamily(name, metric.help, labels=names)
             for labels, value in self._by_name[name]:
-                family.add_metric((self._model_name, WHOLE, *labels), _number(value))
+                model_name, *others = labels if name in NAMING_MODELS else (self._model_name, *labels)
+                if len(others) == len(metric.labels):  # not of another version of the software
+                    family.add_metric((model_name, WHOLE, *others), _number(value))
         else:
             assert name in HISTOGRAMS, name
             family = HistogramMetricFamily(name, metric.help, labels=names)
@@ -90,7 +93,19 @@ class MergedFamilies(Collector):
             first = merged.setdefault(family.name, family)
             if first is not family:
                 first.samples.extend(family.samples)
+        for name in NAMING_MODELS & merged.keys():  # of one model in the figures of several
+            merged[name].samples[:] = _summed(merged[name].samples)
         yield from merged.values()
+
+
+def _summed(samples: Sequence[Sample]) -> list[Sample]:
+    """One for each set of labels."""
+    by_labels: dict[tuple[str, ...], Sample] = {}
+    for sample in samples:
+        labels = tuple(sample.labels.values())
+        known = by_labels.get(labels)
+        by_labels[labels] = sample if known is None else known._replace(value=known.value + sample.value)
+    return list(by_labels.values())
 
 
 def _number(value: float | list[float]) -> float:

@@ -3,11 +3,12 @@ becomes a label: an unknown path or method is counted as "other", and so is the 
 refused before its key is known.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 from fastapi import APIRouter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cluster.api.arrivals import MODEL
 from cluster.api.errors import REFUSALS
 from cluster.metrics.counters import OTHER, Counters
 
@@ -19,38 +20,61 @@ METHODS = ("GET", "HEAD", "POST", "DELETE")
 FORESEEN_CODES = ("invalid_api_key", "server_overloaded", "engine_restarting", "generation_failed")
 
 
+class HttpCounts:
+    """Of one gateway. The first label is the name of the model that is asked for: of the only one,
+    or what `tell_model` has told; otherwise it is empty.
+    """
+
+    def __init__(self, counters: Counters, names: Sequence[str]) -> None:
+        """`names`: of all models."""
+        self._counters = counters
+        self._only = names[0] if len(names) == 1 else ""
+        for code in FORESEEN_CODES:
+            self.refused(code, by=0)
+
+    def answered(self, route: str, method: str, status: int, model: str | None = None, by: int = 1) -> None:
+        self._counters.count("squadron:http_requests", model or self._only, route, method, str(status), by=by)
+
+    def refused_before(self, num: int) -> None:
+        """So many were, for a full queue, before they reached a gateway."""
+        self.refused("server_overloaded", by=num)
+        self.answered(OTHER, "POST", 503, by=num)
+
+    def refused(self, code: str, model: str | None = None, by: int = 1) -> None:
+        self._counters.count("squadron:refused_requests", model or self._only, code, by=by)
+
+
 class Counting:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, *, counters: Counters, router: APIRouter) -> None:
+    def __init__(self, app: ASGIApp, *, counts: HttpCounts, router: APIRouter) -> None:
         self._app = app
-        self._counters = counters
+        self._counts = counts
         paths = sorted(str(getattr(route, "path", "")) for route in router.routes)
         self._paths = frozenset(path for path in paths if "{" not in path)
         self._below = tuple((path.partition("{")[0], path.replace(":path", "")) for path in paths if "{" in path)
-        for code in FORESEEN_CODES:
-            counters.count("squadron:refused_requests", code, by=0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        asked: dict[str, str] = {}
 
         def counted(message: Message) -> Awaitable[None]:  # a coroutine of its own would cost every event of a stream
             if message["type"] == "http.response.start":
-                self._answered(scope, message["status"])
+                self._answered(scope, message["status"], asked.get(MODEL))
             return send(message)
 
-        extensions = {**scope.get("extensions", {}), REFUSALS: self._refused}
+        def refused(code: str) -> None:
+            self._counts.refused(code, asked.get(MODEL))
+
+        extensions = {**scope.get("extensions", {}), REFUSALS: refused, MODEL: asked}
         await self._app({**scope, "extensions": extensions}, receive, counted)
 
-    def _answered(self, scope: Scope, status: int) -> None:
+    def _answered(self, scope: Scope, status: int, model: str | None) -> None:
         method = scope["method"] if scope["method"] in METHODS else OTHER
         route = OTHER if status in UNCHECKED else self._route(scope)
-        self._counters.count("squadron:http_requests", route, method, str(status))
-
-    def _refused(self, code: str) -> None:
-        self._counters.count("squadron:refused_requests", code)
+        self._counts.answered(route, method, status, model)
 
     def _route(self, scope: Scope) -> str:
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))

@@ -2,23 +2,20 @@
 for one costs many times as much, and most of what comes in an overload is refused.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from ray.serve._private.http_util import RequestIdMiddleware
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.api.arrivals import Arrivals, estimated_load, may_be_refused
-from cluster.api.edge.middleware import presented_key
 from cluster.api.edge.proxied import WATCHED, ProxyEdge
 from cluster.api.errors import ApiError, as_api_error, error_response
 from cluster.api.front.one_a_turn import OneATurn
-from cluster.api.keys.key_ring import KeyRing
+from cluster.api.front.shares import Shares
 from cluster.api.service import Application
 from cluster.headers.full_queue import PATHS, REFUSED, num_refused, room_headers
-from cluster.metrics.counters import OTHER, Counters
 from engine.errors import Overloaded
-from engine.request import NO_KEY, Share
 
 _ERROR = "squadron.overloaded"  # among a scope's `extensions`
 
@@ -33,16 +30,16 @@ class EarlyRefusals:
         application: Application,
         max_model_len: int,
         guarded: ASGIApp,
-        counters: Counters,
-        api_keys: KeyRing,
+        count_refused: Callable[[int], None],
+        shares: Shares,
     ) -> None:
-        """`guarded`: `answer`, behind all that the application is behind. `counters` are told what
-        HAProxy has refused.
+        """`guarded`: `answer`, behind all that the application is behind. `count_refused` is
+        told how many HAProxy has refused.
         """
-        self._keys = api_keys
         self._application = application
         self._max_model_len = max_model_len
-        self._counters = counters
+        self._count_refused = count_refused
+        self._shares = shares
         self._arrivals = Arrivals()
         self._turns = OneATurn()
         self._is_low = False  # the room, when it was told last
@@ -54,11 +51,12 @@ class EarlyRefusals:
             return
         scope = _with(scope, WATCHED, {})
         headers = Headers(scope=scope)
-        self._count(headers)
+        if num := num_refused(headers.get(REFUSED, "")):
+            self._count_refused(num)
         if not may_be_refused(headers):
             await app(scope, receive, send)
             return
-        load, share = estimated_load(headers, self._max_model_len), self._share(scope)
+        load, share = estimated_load(headers, self._max_model_len), self._shares.of(scope)
         try:
             if "origin" not in headers:
                 self._application.check_room(load, share=share, arriving=self._arrivals.beside(share.key))
@@ -80,26 +78,16 @@ class EarlyRefusals:
 
         return tell
 
-    def _share(self, scope: Scope) -> Share:
-        """Of the key that is shown, where keys share the queue."""
-        key = self._keys.find(presented_key(scope["headers"])) if self._keys.are_several else None
-        return NO_KEY if key is None else key.share
-
     def _room(self) -> dict[str, str]:
         """Also that there is more than enough, once after there was not. HAProxy, which knows no
         keys, is told of a queue that keys share only when it has no room for any of them: the rest
         is refused here, by key.
         """
         room = self._application.room(self._arrivals.load)
-        if room is not None and room.num_requests >= 1 and self._keys.are_several:
+        if room is not None and room.num_requests >= 1 and self._shares:
             room = None
         was_low, self._is_low = self._is_low, room is not None
         return room_headers(room) if was_low or self._is_low else {}
-
-    def _count(self, headers: Headers) -> None:
-        if num := num_refused(headers.get(REFUSED, "")):
-            self._counters.count("squadron:refused_requests", "server_overloaded", by=num)
-            self._counters.count("squadron:http_requests", OTHER, "POST", "503", by=num)
 
 
 def _is_asked(scope: Scope) -> bool:

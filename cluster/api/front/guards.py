@@ -4,10 +4,11 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from cluster.api.edge.counting import Counting
+from cluster.api.edge.counting import Counting, HttpCounts
 from cluster.api.edge.middleware import Edge
 from cluster.api.edge.origins import allow_origins
 from cluster.api.front.early import EarlyRefusals, answer
+from cluster.api.front.shares import Shares
 from cluster.api.keys.limits import KeyLimits
 from cluster.api.options import HttpOptions
 from cluster.api.service import Application
@@ -15,7 +16,12 @@ from cluster.metrics.counters import Counters
 
 
 def guard(
-    app: FastAPI, application: Application, max_model_len: int, options: HttpOptions, counters: Counters
+    app: FastAPI,
+    application: Application,
+    max_model_len: int,
+    names: tuple[str, ...],
+    options: HttpOptions,
+    counters: Counters,
 ) -> EarlyRefusals:
     """Put an application, which has all its routes, behind the checks and counts; returns what a
     server may ask before it asks the application.
@@ -27,9 +33,10 @@ def guard(
         "open_metrics": options.open_metrics,
         "limits": KeyLimits(options.num_gateways),
     }
-    counting: dict[str, Any] = {"counters": counters, "router": app.router}
+    counts = HttpCounts(counters, names)
+    counting: dict[str, Any] = {"counts": counts, "router": app.router}
     app.add_middleware(Edge, **edge)
     allow_origins(app, options.allowed_origins)
     app.add_middleware(Counting, **counting)
     guarded = Counting(Edge(answer, **edge), **counting)
-    return EarlyRefusals(application, max_model_len, guarded, counters, options.api_keys)
+    return EarlyRefusals(application, max_model_len, guarded, counts.refused_before, Shares(options.api_keys))

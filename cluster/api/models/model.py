@@ -74,6 +74,11 @@ class Models:
     def one(cls, service: Service, model: Model, loader: AdapterLoader | None = None) -> Self:
         return cls([ServedModel(model, service, loader)])
 
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """Of all models, also of those that have no engine yet."""
+        return self._names
+
     def __iter__(self) -> Iterator[ServedModel]:
         return (self._served[name] for name in self._names if name in self._served)
 

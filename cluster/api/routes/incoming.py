@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from cluster.api.arrivals import estimated_load, is_let_in, may_be_refused
+from cluster.api.arrivals import estimated_load, is_let_in, may_be_refused, tell_model
 from cluster.api.keys.limits import caller_of
 from cluster.api.models.model import Model, Models
 from cluster.api.requests.body import Bodies
@@ -55,6 +55,7 @@ class Incoming:
             self._check_room(request)
         timeout = timeout_of(request.headers)
         call = traced(await self._bodies.read(request, read), request.headers)
+        tell_model(request.scope, call.served_by)
         if timeout is not None:
             call = call.within(timeout)
         caller = caller_of(request.scope)

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Sequence
 from itertools import chain
 from typing import Any
 
-from cluster.api.arrivals import NOBODY, Arriving
 from cluster.api.errors import ApiError
+from cluster.api.service import NOBODY, Arriving
 from cluster.gateway.gateway import Gateway
 from cluster.gateway.models.trace import write_trace
 from cluster.metrics.text import MergedFamilies, render

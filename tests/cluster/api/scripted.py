@@ -14,14 +14,13 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from cluster.api.app import build
-from cluster.api.arrivals import NOBODY, Arriving
 from cluster.api.dialects.responses_api.store import ResponseStore
 from cluster.api.errors import ApiError, Unavailable
 from cluster.api.models.model import Model, Models
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
 from cluster.api.responses.resuming.streams import StreamStore
-from cluster.api.service import Shortcut, WorkerKiller
+from cluster.api.service import NOBODY, Arriving, Shortcut, WorkerKiller
 from cluster.metrics.counters import Counters
 from engine.admission.queue_limits import Load, Room
 from engine.errors import Overloaded

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from cluster.api.arrivals import NOBODY, Arrivals, Arriving, arrived
+from cluster.api.arrivals import Arrivals, arrived
+from cluster.api.service import NOBODY, Arriving
 from engine.admission.queue_limits import NOTHING, Load
 
 TWO = Load(1, 20)

@@ -3,7 +3,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.metrics.catalog import CATALOG
-from cluster.metrics.text import FigureFamilies, render
+from cluster.metrics.text import FigureFamilies, MergedFamilies, render
 
 FIGURES = {
     ("vllm:num_requests_running", ("0",)): 3.0,
@@ -42,3 +42,12 @@ def test_names_and_meanings_are_fit_for_prometheus():
     for name, metric in CATALOG.items():
         assert name.startswith(("vllm:", "squadron:")) and metric.help and not metric.help.endswith(".")
         assert not (metric.kind == "counter" and name.endswith("_total"))  # it is added
+
+
+def test_answers_are_of_the_model_that_was_asked_for_in_whichever_figures_they_are():
+    asked = ("squadron:http_requests", ("two", "/health", "GET", "200"))
+    figures = [FigureFamilies({asked: count}, {}, model) for model, count in (("one", 3.0), ("two", 4.0))]
+    unlike = FigureFamilies({("squadron:http_requests", ("/health", "GET", "200")): 9.0}, {}, "of another version")
+    (told,) = text_string_to_metric_families(render(MergedFamilies([*figures, unlike])).decode())
+    (sample,) = told.samples
+    assert (sample.labels["model_name"], sample.labels["route"], sample.value) == ("two", "/health", 7)

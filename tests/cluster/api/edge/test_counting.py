@@ -3,9 +3,12 @@
 import httpx
 import pytest
 
+from cluster.api.app import build
 from cluster.api.keys.key_ring import KeyRing
+from cluster.api.models.model import Model, Models, ServedModel
 from cluster.metrics.counters import Counters
-from tests.cluster.api.scripted import running
+from engine.errors import Overloaded
+from tests.cluster.api.scripted import MODEL, Script, ScriptedService, listening, running
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(16_700, marks=pytest.mark.long)])
@@ -29,11 +32,29 @@ def test_labels_are_of_our_making_whatever_clients_invent(count):
             ask(number)
         figures = counters.figures()
     assert set(figures) == known
-    assert figures["squadron:http_requests", ("/v1/models/{model_id}", "GET", "404")] == count
-    assert figures["squadron:http_requests", ("other", "GET", "404")] == count
-    assert figures["squadron:http_requests", ("/health", "other", "405")] == count
-    assert figures["squadron:refused_requests", ("unknown_url",)] == count
-    assert figures["squadron:refused_requests", ("invalid_api_key",)] == 0
+    assert figures["squadron:http_requests", (MODEL, "/v1/models/{model_id}", "GET", "404")] == count
+    assert figures["squadron:http_requests", (MODEL, "other", "GET", "404")] == count
+    assert figures["squadron:http_requests", (MODEL, "/health", "other", "405")] == count
+    assert (
+        figures[
+            "squadron:refused_requests",
+            (
+                MODEL,
+                "unknown_url",
+            ),
+        ]
+        == count
+    )
+    assert (
+        figures[
+            "squadron:refused_requests",
+            (
+                MODEL,
+                "invalid_api_key",
+            ),
+        ]
+        == 0
+    )
 
 
 def test_clients_without_a_key_take_no_series_from_others():
@@ -46,5 +67,29 @@ def test_clients_without_a_key_take_no_series_from_others():
                 assert http.request(method, path, headers={"x-long": "x" * 70_000}).status_code == 431
         assert http.get("/v1/models", headers={"x-api-key": "key"}).status_code == 200
     answers = {labels for name, labels in counters.figures() if name == "squadron:http_requests"}
-    refused = {("other", method, status) for method in ("GET", "POST", "DELETE", "other") for status in ("401", "431")}
-    assert answers == refused | {("/v1/models", "GET", "200")}
+    refused = {
+        (MODEL, "other", method, status) for method in ("GET", "POST", "DELETE", "other") for status in ("401", "431")
+    }
+    assert answers == refused | {(MODEL, "/v1/models", "GET", "200")}
+
+
+def test_of_several_models_the_one_that_is_asked_for_is_named():
+    counters, service = Counters({}), ScriptedService()
+    served = [ServedModel(Model(name=name, max_model_len=64, vocab_size=1000), service) for name in ("one", "two")]
+    with (
+        listening(build(service, Models(served), counters=counters)) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}") as http,
+    ):
+        for model, prompt in (("two", "x"), ("none", "x"), ("two", "y")):
+            service.scripts["y"] = Script(texts=[], error=Overloaded("full"))
+            http.post("/v1/completions", json={"model": model, "prompt": prompt})
+        http.get("/health")
+    found = {series: value for series, value in counters.figures().items() if value}
+    assert found == {
+        ("squadron:http_requests", ("two", "/v1/completions", "POST", "200")): 1,
+        ("squadron:http_requests", ("two", "/v1/completions", "POST", "503")): 1,
+        ("squadron:http_requests", ("", "/v1/completions", "POST", "404")): 1,
+        ("squadron:http_requests", ("", "/health", "GET", "200")): 1,
+        ("squadron:refused_requests", ("two", "server_overloaded")): 1,
+        ("squadron:refused_requests", ("", "model_not_found")): 1,
+    }

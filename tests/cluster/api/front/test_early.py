@@ -74,8 +74,19 @@ def test_the_application_is_not_asked(server: Server, http: httpx.Client) -> Non
         assert 7 <= int(answer.headers["retry-after"]) <= 14
     assert server.app.num == 0
     figures = server.counters.figures()
-    assert figures[("squadron:refused_requests", ("server_overloaded",))] == 2
-    assert figures[("squadron:http_requests", (ROUTE, "POST", "503"))] == 1
+    assert (
+        figures[
+            (
+                "squadron:refused_requests",
+                (
+                    MODEL,
+                    "server_overloaded",
+                ),
+            )
+        ]
+        == 2
+    )
+    assert figures[("squadron:http_requests", (MODEL, ROUTE, "POST", "503"))] == 1
 
 
 def test_a_refusal_is_as_the_applications_own(http: httpx.Client) -> None:

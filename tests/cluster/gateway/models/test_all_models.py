@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cluster.api.arrivals import Arriving
 from cluster.api.errors import ApiError, Unavailable
+from cluster.api.service import Arriving
 from cluster.gateway.models.all_models import AllModels
 from engine.admission.queue_limits import Load, Room
 from engine.errors import Overloaded

@@ -17,7 +17,7 @@ from cluster.metrics.ledger import KEPT_SECONDS, Ledger
 from tests.cluster.gateway.monitoring.test_monitoring import values
 
 NOBODY: Any = SimpleNamespace()
-COUNTED = ("/health", "GET", "200")
+COUNTED = ("", "/health", "GET", "200")
 
 
 def replica(*models: str) -> tuple[PeerGateways, list[Observers]]:

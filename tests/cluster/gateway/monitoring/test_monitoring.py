@@ -48,7 +48,7 @@ async def test_what_a_dead_replica_and_a_dead_gateway_counted_stays_in_the_sums(
         whole = (("engine", "all"),)
         for gateway in gateways:
             assert values(await gateway.metrics())["squadron:steps_total"][whole] == 12
-        gateways[0]._observers.figures.counters.count("squadron:http_requests", "/health", "GET", "200", by=3)
+        gateways[0]._observers.figures.counters.count("squadron:http_requests", "", "/health", "GET", "200", by=3)
         newcomer = Gateway(nobody, max_attempts=1, patience=1)
         newcomer.monitoring.exchange(gateways[0].monitoring.exchange(Ledger()))  # which then dies
         told = values(await newcomer.metrics())
