@@ -145,13 +145,14 @@ def test_a_request_of_many_choices_begins_with_the_places_that_are_free():
         engine.step()
     add_request(engine, "r", PROMPT, SamplingParams(n=128, seed=3, max_tokens=4, ignore_eos=True))
     add_request(engine, "next", [7], SamplingParams(max_tokens=4, ignore_eos=True))
-    counts = []
+    counts, ends = [], {}
     while engine.has_unfinished_requests():
-        engine.step()
+        ends |= {output.request_id: len(counts) for output in engine.step() if output.finished}
         counts.append(engine.recorder.timeline.records[-1].request_ids.count("r"))
     assert counts[0] == 2
     assert max(counts) == 8
     assert sum(counts) == 128 * 4
+    assert 0 <= ends["next"] - ends["r"] <= 4, "it came after all the choices, and at once then"
 
 
 @pytest.mark.parametrize("enable_prefix_caching", [True, False])
