@@ -20,6 +20,7 @@ class Queues:
         self.waiting = waiting
         self.running: list[Lane] = []
         self.swapped: list[Lane] = []
+        self.num_places = 0  # of the running lanes
         self._lacks: dict[Lane, Lack] = {}  # of those that were found not to fit
 
     @property
@@ -83,6 +84,7 @@ class Queues:
                 self.waiting.remove(lane)
             case Status.RUNNING:
                 remove(self.running, lane)
+                self.num_places -= lane.num_places
             case Status.SWAPPED:
                 remove(self.swapped, lane)
             case Status.ASIDE:
@@ -94,6 +96,7 @@ class Queues:
                 self.waiting.add(lane)
             case Status.RUNNING:
                 insert(self.running, lane)
+                self.num_places += lane.num_places
             case Status.SWAPPED:
                 insert(self.swapped, lane)
             case Status.ASIDE:

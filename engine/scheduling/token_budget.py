@@ -134,4 +134,4 @@ class TokenBudget:
                 yield lane
 
     def _num_free_places(self) -> int:
-        return self.limits.max_num_seqs - sum(lane.num_places for lane in self.queues.running)
+        return self.limits.max_num_seqs - self.queues.num_places

@@ -55,7 +55,8 @@ class Drafting:
         """
         if self._settings is None or not self._runs_ahead:
             return False
-        num_rows = self._num_running() + 1 if not self._has_model else 2 * self._num_running()  # with the least guesses
+        num_places = self._queues.num_places
+        num_rows = 2 * num_places if self._has_model else num_places + 1  # with the least guesses
         is_small = num_rows <= self._max_rows
         for lane in self._queues.running:
             for seq in lane.seqs:
@@ -75,7 +76,7 @@ class Drafting:
         if plan.max_prompt_tokens is not None:
             return ()
         if plan.max_drafts is None:
-            plan.max_drafts = min(self._max_rows, plan.max_tokens // 2) - self._num_running()
+            plan.max_drafts = min(self._max_rows, plan.max_tokens // 2) - self._queues.num_places
         num_wanted = group.max_output_tokens - seq.num_output_tokens - 1
         guessed = seq.drafter.guess(seq.token_ids, min(plan.max_drafts - plan.num_drafts, num_wanted))
         if guessed and seq.matcher is not None:
@@ -118,7 +119,7 @@ class Drafting:
         seq = entry.seq
         if not entry.is_end:
             return 0
-        num_running = self._num_running()
+        num_running = self._queues.num_places
         if num_running >= self._max_rows:
             return 0
         if entry.start + entry.num_tokens - len(entry.drafts) > len(seq.token_ids):
@@ -135,12 +136,8 @@ class Drafting:
         """
         blocks = self._queues.blocks
         num_taken = blocks.num_blocks(end) - blocks.num_blocks(length)
-        num_left = self._queues.num_admissible_blocks - self._num_running()
+        num_left = self._queues.num_admissible_blocks - self._queues.num_places
         return num_taken <= max(num_left, 0) and blocks.reserve(seq, end)
-
-    def _num_running(self) -> int:
-        return sum([len(lane.seqs) for lane in self._queues.running])
-
 
 def _allowed(guessed: list[int], seq: Sequence, matcher: Matcher, drafter: AnyDrafter) -> list[int]:
     """The guesses up to the first that the sequence's grammar forbids: that they are wrong need not

@@ -310,6 +310,7 @@ def check_engine(engine: LLMEngine) -> None:
     queues, blocks = engine.scheduler.queues, engine.scheduler.blocks
     for queue in (queues.waiting, queues.running, queues.swapped):
         assert [lane.order for lane in queue] == sorted(lane.order for lane in queue)
+    assert queues.num_places == sum(lane.num_places for lane in queues.running)
     device: dict[int, int] = {}
     host: dict[int, int] = {}
     for lane in (*queues.waiting, *queues.running, *queues.swapped):

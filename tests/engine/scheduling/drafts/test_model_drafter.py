@@ -84,6 +84,30 @@ def test_many_sequences_share_a_steps_rows(num_seqs):
     assert most == min(4, (MAX_ROWS - num_seqs) // num_seqs if num_seqs < MAX_ROWS else 0)
 
 
+class Counted(list):
+    """Of lanes, with the number of walks through them."""
+
+    num_walks = 0
+
+    def __iter__(self):
+        self.num_walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("speculation", [{"model": DEMO}, {}])
+def test_walks_through_the_running_lanes_are_as_many_for_few_as_for_many(speculation):
+    walks = []
+    for num_seqs in (2, MAX_ROWS - 1):
+        engine = drafting_engine(speculative_config={"num_speculative_tokens": 4, **speculation})
+        for number in range(num_seqs):
+            ask(engine, [number % 30 + 6], 6)
+        running = engine.scheduler.queues.running = Counted()
+        engine.scheduler.schedule()
+        assert len(running) == num_seqs
+        walks.append(running.num_walks)
+    assert walks[0] == walks[1]
+
+
 @pytest.mark.parametrize("runs_ahead", [False, True])
 def test_wrong_guesses_pause_and_what_was_left_out_is_computed_then(runs_ahead):
     engine = drafting_engine(runs_ahead=runs_ahead)
