@@ -17,6 +17,8 @@ class Drafter:
         self._ids = np.empty(0, np.int32)  # the sequence's, of which _count are filled in
         self._count = 0
         self._pace = Pace(settings.num_speculative_tokens)
+        self._num_searched = 0  # tokens after which _start is what was found
+        self._start: int | None = None
         self._shift: int | None = None  # of the last guess: from its place to where it was copied from
 
     def guess(self, token_ids: list[int], most: int) -> list[int]:
@@ -26,9 +28,10 @@ class Drafter:
         most = min(most, self._pace.length)
         if most <= 0 or self._pace.is_paused(len(token_ids)):
             return []
-        self._take(token_ids)
-        ids = self._ids[: self._count]
-        start = self._find(ids)
+        if len(token_ids) != self._num_searched:  # else a step asks whether to wait, and the next one what for
+            self._take(token_ids)
+            self._start, self._num_searched = self._find(self._ids[: self._count]), len(token_ids)
+        ids, start = self._ids[: self._count], self._start
         if start is None:
             return []
         self._shift = start - self._count

@@ -56,6 +56,15 @@ def test_tokens_come_one_by_one_or_many_at_once():
     assert growing.guess(token_ids, 3) == [A, B, C]
 
 
+def test_the_same_tokens_are_searched_once(monkeypatch):
+    searched, find = [], Drafter._find
+    monkeypatch.setattr(Drafter, "_find", lambda self, ids: searched.append(len(ids)) or find(self, ids))
+    token_ids, one = [A, B, C, D, E, F, A, B], drafter()
+    assert one.is_awaited(token_ids) and one.guess(token_ids, 4) == one.guess(token_ids, 4) == [C, D, E, F]
+    assert one.guess([*token_ids, C], 2) == [D, E] and one.guess([*token_ids, C, B], 2) == []
+    assert one.guess([*token_ids, C, B], 2) == [] and searched == [8, 9, 10]
+
+
 def test_guesses_are_as_long_as_they_are_good():
     token_ids, one = [A, B, C, D, E, F, A, B], drafter(most=4)
     one.judge(8, num_guessed=4, num_right=1)
