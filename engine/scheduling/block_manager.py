@@ -64,9 +64,11 @@ class BlockManager:
 
     def holds(self, content: bytes) -> bool:
         """Whether a tier has it."""
-        if self.device.lookup(content) is not None or self.host.lookup(content) is not None:
-            return True
-        return self.shelf is not None and self.shelf.has(content)
+        return self.device.lookup(content) is not None or self.has_copy(content)
+
+    def has_copy(self, content: bytes) -> bool:
+        """Whether a tier behind the device has it."""
+        return self.host.lookup(content) is not None or (self.shelf is not None and self.shelf.has(content))
 
     def num_blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -95,6 +95,7 @@ class SchedulerOutputs:
     num_drafts: int = 0
     num_rejected: int = 0  # of the drafts, once applied
     max_drafts: int | None = None  # computed for the first sequence that may have some
+    num_caught_up: int = 0  # tokens of earlier steps that the draft model computes
     max_prompt_tokens: int | None = None  # what the decoding sequences leave; computed for the first prompt
     blocks_to_swap_out: list[tuple[int, int]] = field(default_factory=list)
     blocks_to_swap_in: list[tuple[int, int]] = field(default_factory=list)

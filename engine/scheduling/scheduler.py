@@ -251,13 +251,14 @@ class Scheduler:
         seq.num_computed_tokens = start + num_rows
         if self._shares.are_counted:
             self._shares.charge(group.request.share, num_tokens)
-        if end // blocks.block_size > seq.num_indexed_blocks:
+        num_indexed = seq.num_indexed_blocks
+        if end // blocks.block_size > num_indexed:
             blocks.index_full_blocks(seq, group.prefix_salt, group.lora_name)
         seq.num_pending += is_end
         seq.plain_until = self._plain_until(group, seq) if is_end else 0
         seq.last_step = lane.last_step = plan.step
-        if seq.drafter is not None:
-            self._drafting.ask(entry)
+        if self._drafting.has_model:
+            self._drafting.ask(entry, plan, num_indexed)
         if group.aside and end >= seq.num_prompt_tokens:
             self.queues.bring_back(group)
 

@@ -10,6 +10,7 @@ step before (`ModelDrafter`).
 from engine.config import SpeculativeConfig
 from engine.grammars.interface import Matcher
 from engine.scheduling.drafts.drafter import Drafter
+from engine.scheduling.drafts.holes import Holes
 from engine.scheduling.drafts.model_drafter import AnyDrafter, ModelDrafter
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.queues import Queues
@@ -19,8 +20,8 @@ from engine.scheduling.token_budget import StepLimits
 # A step of at most so many tokens takes about as long as one of a single token: the weights, which
 # are read once, take longer than the products with them.
 MAX_ROWS = 32
-# Tokens of a decoding sequence that the draft model has not computed, while it did not guess: that
-# it computes in a step.
+# Of the tokens that the draft model has not computed, while it did not guess: those that it computes
+# in a step.
 MAX_BEHIND = 256
 
 
@@ -30,10 +31,16 @@ class Drafting:
     def __init__(self, queues: Queues, settings: SpeculativeConfig | None, limits: StepLimits) -> None:
         self._queues = queues
         self._settings = settings
-        self._has_model = settings is not None and settings.method == "draft_model"
+        self.has_model = settings is not None and settings.method == "draft_model"
         self._runs_ahead = limits.runs_ahead
         self._max_num_seqs = limits.max_num_seqs
         self._max_rows = min(MAX_ROWS, limits.max_num_batched_tokens // 2)
+        self._holes = Holes()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the sequences leave no room for guesses, in this step and for the next one."""
+        return self._queues.num_places >= self._max_rows
 
     def prepare(self, group: SequenceGroup) -> None:
         """Let a new request's tokens be guessed, unless the next one depends on more than the text
@@ -44,7 +51,7 @@ class Drafting:
         is_plain = group.params.beam_width is None and not group.bad_words and group.pooling is None
         for seq in group.seqs:
             may_guess = is_plain and seq.thinking is None
-            if self._has_model:
+            if self.has_model:
                 seq.drafter = ModelDrafter(self._settings, may_guess=may_guess)
             elif may_guess:
                 seq.drafter = Drafter(self._settings)
@@ -56,7 +63,7 @@ class Drafting:
         if self._settings is None or not self._runs_ahead:
             return False
         num_places = self._queues.num_places
-        num_rows = 2 * num_places if self._has_model else num_places + 1  # with the least guesses
+        num_rows = 2 * num_places if self.has_model else num_places + 1  # with the least guesses
         is_small = num_rows <= self._max_rows
         for lane in self._queues.running:
             for seq in lane.seqs:
@@ -84,24 +91,38 @@ class Drafting:
         length = len(seq.token_ids)
         return tuple(guessed) if guessed and self._reserve(seq, length, length + len(guessed)) else ()
 
-    def ask(self, entry: ScheduledSequence) -> None:
+    def ask(self, entry: ScheduledSequence, plan: SchedulerOutputs, num_indexed: int) -> None:
         """Enter what the draft model does of the sequence after the step, and have it guess as far
         as there is room. It computes prompts with the model, and other tokens when it next guesses.
+        `num_indexed`: blocks that were in the prefix index before the step.
         """
-        drafter = entry.seq.drafter
-        if not isinstance(drafter, ModelDrafter):
-            return
+        seq, blocks, start, end = entry.seq, self._queues.blocks, 0, 0
+        if isinstance(seq.drafter, ModelDrafter):
+            start, end = self._compute(entry, plan, seq.drafter)
+        size = blocks.block_size
+        self._holes.fill(blocks, seq, start // size, end // size)
+        self._holes.leave(blocks, seq, max(end // size, num_indexed), seq.num_indexed_blocks)
+
+    def _compute(self, entry: ScheduledSequence, plan: SchedulerOutputs, drafter: ModelDrafter) -> tuple[int, int]:
+        """How many tokens the draft model has of the sequence before the step, and after it."""
         if drafter.num_computed is None:
-            drafter.num_computed = entry.start
+            size = self._queues.blocks.block_size
+            num_found = entry.start // size
+            num_whole = self._holes.num_whole(entry.seq, num_found)
+            drafter.num_computed = entry.start if num_whole == num_found else num_whole * size
+        start = drafter.num_computed
         num_new, num_wanted = entry.num_tokens - len(entry.drafts), self._num_guesses(entry, drafter)
         if not num_wanted and num_new == 1 and entry.is_end:
-            return
-        start, end = drafter.num_computed, min(entry.start + num_new, len(entry.seq.token_ids))
-        if end - start > max(num_new, MAX_BEHIND):
-            end, num_wanted = start + max(num_new, MAX_BEHIND), 0
+            return start, start
+        end = min(entry.start + num_new, len(entry.seq.token_ids))
+        most = max(num_new, MAX_BEHIND - plan.num_caught_up)
+        if end - start > most:
+            end, num_wanted = start + most, 0
         if start < end or num_wanted:
             entry.draft_range, entry.num_proposals = (start, end), num_wanted
+        plan.num_caught_up += max(end - start - num_new, 0)
         drafter.num_computed, drafter.num_asked = end, num_wanted
+        return start, end
 
     def _num_guesses(self, entry: ScheduledSequence, drafter: ModelDrafter) -> int:
         """That the next step can check, for which there are blocks. A prompt takes no more blocks
@@ -120,7 +141,7 @@ class Drafting:
         if not entry.is_end:
             return 0
         num_running = self._queues.num_places
-        if num_running >= self._max_rows:
+        if self.is_full:
             return 0
         if entry.start + entry.num_tokens - len(entry.drafts) > len(seq.token_ids):
             return 0  # the step was built ahead: its tokens are not known
@@ -138,6 +159,7 @@ class Drafting:
         num_taken = blocks.num_blocks(end) - blocks.num_blocks(length)
         num_left = self._queues.num_admissible_blocks - self._queues.num_places
         return num_taken <= max(num_left, 0) and blocks.reserve(seq, end)
+
 
 def _allowed(guessed: list[int], seq: Sequence, matcher: Matcher, drafter: AnyDrafter) -> list[int]:
     """The guesses up to the first that the sequence's grammar forbids: that they are wrong need not

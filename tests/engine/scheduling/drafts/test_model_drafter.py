@@ -134,6 +134,45 @@ def test_what_was_left_out_for_long_is_computed_in_parts():
     assert drafts_of(engine).num_accepted == drafts_of(engine).num_tokens > 0
 
 
+def test_the_next_turn_computes_what_was_left_out_of_the_answer():
+    """40 others run beside the first turn, so that none of its answer is guessed; its blocks are
+    found nevertheless. Once filled they are whole.
+    """
+    engine = drafting_engine()
+    for number in range(40):
+        ask(engine, [number % 30 + 6], 60)
+    ask(engine, [6] * 20, 50)
+    ids = list(engine.scheduler.queues.waiting)[-1].seqs[0].token_ids
+    finish(engine)
+    assert drafts_of(engine).num_tokens == 0
+    for num_turns, first in ((1, 16), (2, 64)):
+        engine.asked.clear()
+        ids = [*ids, 7, 8, 9]
+        ask(engine, ids, 9)
+        answer = list(engine.scheduler.queues.waiting)[-1].seqs[0]
+        finish(engine)
+        assert parts(engine)[0][0][0] == first and parts(engine)[0][0][3] == 4
+        assert drafts_of(engine).num_accepted == drafts_of(engine).num_tokens > 4 * num_turns
+        ids = answer.token_ids
+
+
+def test_what_many_sequences_lack_is_computed_in_parts():
+    """A step computes no more than MAX_BEHIND of all of them, beside its own tokens."""
+    engine = drafting_engine(max_num_seqs=80)
+    for number in range(40):
+        ask(engine, [number % 30 + 6] * 2, 140)
+    answers = [lane.seqs[0] for lane in engine.scheduler.queues.waiting]
+    finish(engine)
+    engine.asked.clear()
+    for answer in answers[:6]:
+        ask(engine, [*answer.token_ids, 7], 20)
+    finish(engine)
+    for step, known in zip(engine.asked, parts(engine), strict=True):
+        assert sum(num_known for _, num_known, *_ in known) <= MAX_BEHIND + len(step.input_ids)
+    assert parts(engine)[0][0][0] == 0
+    assert drafts_of(engine).num_accepted == drafts_of(engine).num_tokens > 0
+
+
 def test_no_lane_is_preempted_for_guesses():
     engine = make_engine(
         Knobs(
