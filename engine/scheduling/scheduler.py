@@ -99,6 +99,7 @@ class Scheduler:
     def _schedule_running(self, plan: SchedulerOutputs) -> None:
         blocks, budget = self.queues.blocks, self.budget
         decoding_left = budget.decoding_share()
+        is_drafting = not self._drafting.is_full
         for lane in list(self.queues.running):
             if lane.status is not Status.RUNNING:
                 continue  # preempted for an earlier lane
@@ -106,7 +107,8 @@ class Scheduler:
             if is_decoding and decoding_left <= 0:
                 continue
             for seq in lane.seqs:
-                if seq.num_computed_tokens < seq.plain_until and self._go_on(lane, seq, plan):
+                is_plain = seq.num_computed_tokens < seq.plain_until and not (is_drafting and seq.drafter)
+                if is_plain and self._go_on(lane, seq, plan):
                     decoding_left -= is_decoding
                     continue
                 if seq.host_block_table:
@@ -142,7 +144,7 @@ class Scheduler:
 
     def _plain_until(self, group: SequenceGroup, seq: Sequence) -> int:
         """Once its tokens are computed: before which position its steps are plain."""
-        if not group.is_plain or seq.drafter is not None:
+        if not group.is_plain:
             return 0
         num_whole = min(len(seq.block_table), seq.num_indexed_blocks + 1)
         return min(num_whole * self.blocks.block_size - 1, seq.num_prompt_tokens + group.max_output_tokens - 2)
@@ -255,7 +257,7 @@ class Scheduler:
         if end // blocks.block_size > num_indexed:
             blocks.index_full_blocks(seq, group.prefix_salt, group.lora_name)
         seq.num_pending += is_end
-        seq.plain_until = self._plain_until(group, seq) if is_end else 0
+        seq.plain_until = self._plain_until(group, seq) if is_end and not drafts else 0
         seq.last_step = lane.last_step = plan.step
         if self._drafting.has_model:
             self._drafting.ask(entry, plan, num_indexed)

@@ -45,6 +45,20 @@ def test_sequences_and_drafts_together_are_few(wrong, num_seqs):
     assert max(full, default=0) == max(min(8 * num_seqs, MAX_ROWS - num_seqs), 0)
 
 
+@pytest.mark.parametrize("runs_ahead", [False, True])
+@pytest.mark.parametrize(("num_seqs", "is_plain"), [(MAX_ROWS - 1, False), (MAX_ROWS, True), (40, True)])
+def test_rows_are_plain_where_no_draft_can_come(wrong, num_seqs, is_plain, runs_ahead, monkeypatch):
+    engine, plans = engine_with_drafts(runs_ahead=runs_ahead), []
+    schedule = engine.scheduler.schedule
+    monkeypatch.setattr(engine.scheduler, "schedule", lambda: plans.append(schedule()) or plans[-1])
+    for number in range(num_seqs):
+        add_request(engine, str(number), [number % 30 + 6], SamplingParams(max_tokens=8, ignore_eos=True))
+    finish(engine)
+    decoding = [plan for plan in plans if plan.num_tokens == len(plan.scheduled) + plan.num_drafts == num_seqs][1:-1]
+    assert [bool(plan.others) for plan in decoding] == [not is_plain] * len(decoding)
+    assert len(decoding) == 6 or not is_plain
+
+
 def test_prompts_have_their_share_of_a_step_beside_drafts(wrong):
     engine = engine_with_drafts(max_num_batched_tokens=24, max_num_seqs=8)
     add_request(engine, "drafting", [6], PARAMS)
