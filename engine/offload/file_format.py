@@ -13,11 +13,6 @@ _NAME = re.compile(r"fp_[0-9a-f]+-tp[0-9]+pp[0-9]+/[0-9a-f]{2}/[0-9a-f]{32}\.[0-
 _UNFINISHED = re.compile(_NAME.pattern + r"\.[^/]+\.tmp")
 
 
-def layout_name(fingerprint: str, tp_size: int, pp_size: int) -> str:
-    """What bytes of a file mean: the arithmetic that made them, and how ranks share a block."""
-    return f"{fingerprint}-tp{tp_size}pp{pp_size}"
-
-
 def file_name(layout: str, content: bytes, rank: int) -> str:
     text = content.hex()
     return f"{layout}/{text[:2]}/{text}.{rank}"

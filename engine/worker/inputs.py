@@ -13,6 +13,9 @@ from engine.worker.step_tensors import StepTensors, block_tables
 from ops.interface import AttentionMetadata
 from parallel.decoder import Decoder
 
+# Logits are made for so many rows at once: prompt logprobs may ask for thousands of rows of the
+# whole vocabulary.
+MAX_LOGITS_ROWS = 256
 # Number of steps whose tokens are kept for later ones: more than are ever in flight.
 _NUM_KEPT_STEPS = 4
 

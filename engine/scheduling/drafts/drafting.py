@@ -20,8 +20,8 @@ from engine.scheduling.token_budget import StepLimits
 # A step of at most so many tokens takes about as long as one of a single token: the weights, which
 # are read once, take longer than the products with them.
 MAX_ROWS = 32
-# Of the tokens that the draft model has not computed, while it did not guess: those that it computes
-# in a step.
+# Of the tokens that the draft model has not computed, while it did not guess: what it computes in a
+# step.
 MAX_BEHIND = 256
 
 

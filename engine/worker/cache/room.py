@@ -88,8 +88,8 @@ class CacheRoom:
         with torch.inference_mode():
             activations = [_activation_bytes(runner, request, memory) for request in (prefill, decode, mixed)]
         activation_bytes = max(activations)
-        if num_graphs := self._num_graphs():
-            activation_bytes += max(activations[1:]) + num_graphs * BYTES_PER_GRAPH
+        if num_captured := self._num_graphs():
+            activation_bytes += max(activations[1:]) + num_captured * BYTES_PER_GRAPH
         memory.release()
         free, total = memory.free_and_total()
         others = total - free - memory.reserved()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from torch import Tensor
 
 from engine.worker.device.device import Capture, Replay
-from engine.worker.head.sampler import MAX_LOGITS_ROWS
+from engine.worker.inputs import MAX_LOGITS_ROWS
 from ops.interface import Draws
 
 logger = logging.getLogger("squadron.worker")

@@ -33,9 +33,6 @@ class Step:
     takes: Literal["", "histories", "last_ids"] = ""  # before the columns, of `sample`
 
 
-# Logits are made for so many rows at once: prompt logprobs may ask for thousands of rows of the
-# whole vocabulary.
-MAX_LOGITS_ROWS = 256
 _PENALTIES = ("history_num_prompt", "presence_penalty", "frequency_penalty", "repetition_penalty")
 # In this order. min_tokens, and bad words after known tokens, are biases of -inf.
 STEPS = (

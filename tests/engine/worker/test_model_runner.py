@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.sampling_columns import SamplingColumns
-from engine.worker.head.sampler import MAX_LOGITS_ROWS
+from engine.worker.inputs import MAX_LOGITS_ROWS
 from engine.worker.worker import Worker
 from tests.engine.worker.on_demo import PROMPTS, execute
 from tests.engine.worker.steps import Part, generate, ints, make_step, pairs
