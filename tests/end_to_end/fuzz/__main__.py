@@ -1,6 +1,6 @@
 """`python -m tests.end_to_end.fuzz [--inputs N] [--url URL]`: every kind of input, for a server at
-URL or else for a `squadron serve` of the demo model that is started; status 1 if one gets what it
-must not.
+URL or else for a `squadron serve` of the demo model that is started, and a stream beside them;
+status 1 if one gets what it must not, or the stream waits for too long.
 """
 
 import argparse
@@ -12,9 +12,11 @@ import sys
 from collections.abc import Iterator
 
 from cluster.launch.packages import ROOT
+from cluster.progress import progress
 from cluster.sockets import LOOPBACK
 from tests.end_to_end.conftest import DEMO, free_port
 from tests.end_to_end.fuzz.judge import Judge
+from tests.end_to_end.fuzz.neighbour import beside
 from tests.end_to_end.fuzz.run import run
 
 STOP_SECONDS = 60.0
@@ -29,9 +31,11 @@ def main() -> int:
     judge = Judge()
     with contextlib.nullcontext(given.url) if given.url else serving() as url:
         try:
-            run(url, judge, given.inputs, number=given.seed)
+            with beside(url) as gaps, progress(total=given.inputs, unit="input") as bar:
+                run(url, judge, given.inputs, number=given.seed, after_each=bar.update)
         except KeyboardInterrupt:
             judge.fail("interrupted", f"after {judge.num_inputs} inputs")
+    judge.check_gaps(gaps)
     print("\n".join(judge.lines()), flush=True)
     return 1 if judge.failures else 0
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +72,7 @@ class Judge:
     statuses: Counter[int] = field(default_factory=Counter)
     refused: Counter[tuple[str, str | None]] = field(default_factory=Counter)  # of what the document allows
     slowest: float = 0.0  # seconds to an answer's first byte
+    gaps: Mapping[str, float] = field(default_factory=dict)  # of a stream beside the inputs
     failures: list[str] = field(default_factory=list)
 
     def check(
@@ -107,6 +109,14 @@ class Judge:
             if known is not None and param not in known:
                 self.fail(f"refused what the document allows: {error}", what)
 
+    def check_gaps(self, gaps: Mapping[str, float]) -> None:
+        """Of the stream beside all inputs; see `neighbour`."""
+        self.gaps = gaps
+        if not gaps.get("count"):
+            self.fail("the stream beside the inputs had no events", "")
+        elif gaps["too_long"]:
+            self.fail(f"the stream beside the inputs waited {gaps['max']:.2f} s for a token", "")
+
     def fail(self, why: str, what: str) -> None:
         self.failures.append(f"{why}\n    {what[:20_000]}")
 
@@ -117,6 +127,8 @@ class Judge:
         return [
             f"{self.num_inputs} inputs; statuses {statuses}",
             f"slowest first byte {self.slowest:.2f} s",
+            "between the tokens of a stream beside them, s: "
+            + ", ".join(f"{name} {figure:.3g}" for name, figure in self.gaps.items()),
             f"refused though the document allows it: {reasons or 'nothing'}",
             *self._different()[:20],
             f"{len(self.failures)} failures",

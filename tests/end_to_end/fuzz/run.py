@@ -1,5 +1,7 @@
 """All kinds of inputs, with a canary in between."""
 
+from collections.abc import Callable
+
 import requests
 from schemathesis import GenerationMode
 
@@ -11,14 +13,16 @@ from tests.end_to_end.fuzz.judge import CANARY_EVERY, HANG_SECONDS, Judge
 class Canary:
     """A request whose answer must not change, whatever is sent beside it."""
 
-    def __init__(self, url: str, judge: Judge) -> None:
+    def __init__(self, url: str, judge: Judge, after_each: Callable[[], object]) -> None:
         self._url = url
         self._judge = judge
+        self._after_each = after_each
         self._session = requests.Session()
         self._expected = self._ask()
         self._count = 0
 
     def after_each(self) -> None:
+        self._after_each()
         self._count += 1
         if self._count % CANARY_EVERY == 0:
             self.look()
@@ -39,10 +43,19 @@ class Canary:
 
 
 def run(
-    url: str, judge: Judge, num_inputs: int, *, number: int = 0, scale: float = 1.0, with_silence: bool = True
+    url: str,
+    judge: Judge,
+    num_inputs: int,
+    *,
+    number: int = 0,
+    scale: float = 1.0,
+    with_silence: bool = True,
+    after_each: Callable[[], object] = lambda: None,
 ) -> None:
-    """About so many inputs; `number` decides which are drawn, `scale` how large the largest are."""
-    canary = Canary(url, judge)
+    """About so many inputs; `number` decides which are drawn, `scale` how large the largest are.
+    `after_each` is called after each that is drawn.
+    """
+    canary = Canary(url, judge, after_each)
     drawn = Drawn(url, judge, canary.after_each, number)
     extremes = Extremes(url, judge)
     part = max(num_inputs // 8, 1)

@@ -8,6 +8,7 @@ from cluster.api.edge.connection import Connection
 from tests.cluster.api.scripted import running
 from tests.end_to_end.fuzz.drawn import cheap, whole
 from tests.end_to_end.fuzz.judge import Judge
+from tests.end_to_end.fuzz.neighbour import beside
 from tests.end_to_end.fuzz.run import run
 
 ERROR = {"message": "no", "type": "invalid_request_error", "param": None, "code": "invalid_type"}
@@ -15,10 +16,11 @@ ERROR = {"message": "no", "type": "invalid_request_error", "param": None, "code"
 
 def test_the_http_layer_answers_anything() -> None:
     judge = Judge()
-    with running(http=Connection) as server:
+    with running(http=Connection) as server, beside(server.url) as gaps:
         run(server.url, judge, 160, scale=0.02, with_silence=False)
     print("\n".join(judge.lines()))
     assert judge.failures == []
+    assert gaps["count"] > 0
     assert judge.num_inputs > 160 and judge.statuses[200] > 20
 
 
@@ -39,6 +41,18 @@ def test_what_must_not_be_is_seen(status: int, body: object, seconds: float, why
     judge.check("it", status, json.dumps(body).encode(), seconds, is_allowed=True)
     (failure,) = judge.failures
     assert failure.startswith(why) and failure.endswith("it")
+
+
+@pytest.mark.parametrize(
+    ("gaps", "why"),
+    [({"count": 9, "max": 0.31, "too_long": 1}, "waited 0.31 s"), ({"count": 0}, "no events"), ({}, "no events")],
+)
+def test_a_stream_that_is_held_up_is_seen(gaps: dict[str, float], why: str) -> None:
+    judge = Judge()
+    judge.check_gaps({"count": 9, "max": 0.3, "too_long": 0})
+    assert judge.failures == []
+    judge.check_gaps(gaps)
+    assert why in judge.failures[0]
 
 
 def test_what_may_be_is_no_failure() -> None:
