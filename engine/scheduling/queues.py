@@ -62,6 +62,9 @@ class Queues:
 
     def swap_in(self, lane: Lane) -> None:
         self.blocks.swap_in(lane.seqs, lane.group.prefix_salt)
+        for seq in lane.seqs:
+            if seq.drafter is not None:
+                seq.drafter.moved()
         self._move(lane, Status.RUNNING)
 
     def set_aside(self, lane: Lane) -> None:

@@ -114,19 +114,16 @@ def join(rank: int, size: int, store: Meeting, timeout: timedelta) -> ShmGroup |
     if rank == 0:
         file = _create_file(size)
         store.set("path", "" if file is None else f"/proc/{os.getpid()}/fd/{file}")
-        return None if file is None else _meet(ShmGroup(rank, size, file, timeout), store)
-    path = store.get("path").decode()
-    if not path:
-        return None
-    return _meet(ShmGroup(rank, size, _open_file(path), timeout), store)
-
-
-def _meet(group: ShmGroup, store: Meeting) -> ShmGroup:
-    """Wait until all ranks have opened the file."""
-    store.set(f"joined.{group.rank}", "")
-    for peer in range(group.size):
-        store.get(f"joined.{peer}")
-    return group
+        if file is None:
+            return None
+    else:
+        path = store.get("path").decode()
+        if not path:
+            return None
+        file = _open_file(path)
+    group = None if file is None else ShmGroup(rank, size, file, timeout)
+    store.set(f"joined.{rank}", "" if group is None else "yes")
+    return group if all([store.get(f"joined.{peer}") for peer in range(size)]) else None
 
 
 def _machine() -> str:
@@ -156,10 +153,12 @@ def _create_file(size: int) -> int | None:
     return file
 
 
-def _open_file(path: str) -> int:
-    """Raises GroupError."""
+def _open_file(path: str) -> int | None:
+    """None if the system keeps it from other processes. Raises GroupError."""
     try:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except PermissionError:
+        return None
     except OSError as error:
         raise GroupError(f"the memory of rank 0, {path}, cannot be opened: {error.strerror}") from None
 

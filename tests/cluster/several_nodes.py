@@ -14,6 +14,8 @@ from ray.cluster_utils import Cluster
 
 from cluster.launch.node.ending import end_connection
 from cluster.launch.node.ray_processes import RayProcesses
+from cluster.launch.node.start.agents import agents_may_be_late
+from cluster.launch.node.start.starting import patience
 from cluster.launch.packages import ROOT
 
 SMALL = {"include_dashboard": False, "object_store_memory": 80 << 20}
@@ -38,6 +40,8 @@ def several_nodes(nodes: Sequence[dict[str, Any]], **environment: str) -> Iterat
         stack.callback(gc.collect)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         stack.callback(processes.shutdown)
+        stack.enter_context(patience())  # of Ray, whose nodes start slowly where much else runs
+        stack.enter_context(agents_may_be_late())
         with processes.starting():
             head = nodes[0] | {"temp_dir": str(folder)} | SMALL
             cluster = Cluster(True, head_node_args=head, shutdown_at_exit=False)

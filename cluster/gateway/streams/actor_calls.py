@@ -1,6 +1,7 @@
 """Calls to an actor that may be gone, or frozen, or about to start."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,23 +16,30 @@ TROUBLES = (RayError, ValueError, TimeoutError)  # with an actor: Ray raises Val
 class ActorCalls:
     """Lives in one event loop."""
 
-    def __init__(self, find: Callable[[int], Any]) -> None:
-        """`find`: the actor, after so many calls that failed; called in a thread."""
+    def __init__(self, find: Callable[[int | None], tuple[int, Any]]) -> None:
+        """`find`: an actor and its number, if there is a choice another than the one that a call
+        last failed of (None: none has); called in a thread.
+        """
         self._find = find
-        self._actor: Any = None
-        self._num_failed = 0
-        self.answered = -START_SECONDS  # time.monotonic() of the last answer; long ago before the first
+        self._found: tuple[int, Any] | None = None
+        self._failed: int | None = None
+        self.answered = -math.inf  # time.monotonic() of the last answer
 
     async def ask(self, method: str, *arguments: Any, seconds: float = ANSWER_SECONDS) -> Any:
-        """Its answer. Raises one of TROUBLES; the next call looks for the actor anew then."""
+        """Its answer, within so many seconds from now. Raises one of TROUBLES; the next call looks
+        for an actor anew then.
+        """
+        found = self._found
         try:
-            if self._actor is None:
-                self._actor = await asyncio.to_thread(self._find, self._num_failed)
             async with asyncio.timeout(seconds):
-                answer = await getattr(self._actor, method).remote(*arguments)
+                if found is None:
+                    found = self._found = await asyncio.to_thread(self._find, self._failed)
+                answer = await getattr(found[1], method).remote(*arguments)
         except TROUBLES:
-            self._actor = None
-            self._num_failed += 1
+            if found is not None:
+                self._failed = found[0]
+                if self._found is found:  # or another call has already found the next one
+                    self._found = None
             raise
         self.answered = time.monotonic()
         return answer

@@ -25,6 +25,7 @@ from cluster.gateway.streams.twin import Twin
 NAMESPACE = "serve"  # where Serve names its actors too
 IDLE_SECONDS = 600.0  # without a word from any gateway, after which an actor ends that stores nothing
 TEND_SECONDS = 2.0
+MAX_CONCURRENCY = 4096  # calls: each waits for one of the other actor, which needs a place there
 
 
 class StoreActor:
@@ -36,7 +37,7 @@ class StoreActor:
         self._number = number
         self._life = secrets.token_hex(8)
         self._records = Records()
-        self._twin = Twin(ActorCalls(lambda _: start(app_name, 1 - number)))
+        self._twin = Twin(ActorCalls(lambda _: (1 - number, start(app_name, 1 - number))))
         self._heard = time.monotonic()
         self._tending: asyncio.Task[None] | None = None
 
@@ -128,7 +129,7 @@ def start(app_name: str, number: int) -> Any:
             get_if_exists=True,
             num_cpus=0,
             max_restarts=-1,
-            max_concurrency=64,
+            max_concurrency=MAX_CONCURRENCY,
             scheduling_strategy=NodeAffinitySchedulingStrategy(next(iter(_nodes_but(here)), here), soft=False),
         )
         .remote(app_name, number)

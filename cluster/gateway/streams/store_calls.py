@@ -32,7 +32,7 @@ class StoreCalls:
     async def write(self, batch: Batch) -> None:
         """Return when both actors have it, or one that lives alone. Raises Unavailable."""
         if self._waking is not None:
-            await self._waking
+            await asyncio.wait([self._waking])  # also others' way: it is not cancelled with this call
         await self.ask("write", batch)
 
     async def ask(self, method: str, *arguments: Any) -> Any:
@@ -50,8 +50,9 @@ class StoreCalls:
             await self._calls.ask("wake", seconds=START_SECONDS)
 
 
-def _either(app_name: str, num_failed: int) -> Any:
-    for number in (num_failed % 2, 1 - num_failed % 2):
+def _either(app_name: str, failed: int | None) -> tuple[int, Any]:
+    first = 0 if failed is None else 1 - failed
+    for number in (first, 1 - first):
         with contextlib.suppress(ValueError):
-            return ray.get_actor(actor_name(app_name, number), namespace=NAMESPACE)
-    return start(app_name, 0)
+            return number, ray.get_actor(actor_name(app_name, number), namespace=NAMESPACE)
+    return 0, start(app_name, 0)

@@ -49,6 +49,9 @@ class Drafter:
     def forget(self) -> None:
         """The sequence has lost its blocks, of which nothing here depends."""
 
+    def moved(self) -> None:
+        """It has others: likewise."""
+
     def _take(self, token_ids: list[int]) -> None:
         """Copy those that are new."""
         if len(token_ids) > len(self._ids):

@@ -105,12 +105,14 @@ class Drafting:
 
     def _compute(self, entry: ScheduledSequence, plan: SchedulerOutputs, drafter: ModelDrafter) -> tuple[int, int]:
         """How many tokens the draft model has of the sequence before the step, and after it."""
-        if drafter.num_computed is None:
+        known = entry.start if drafter.num_computed is None else drafter.num_computed
+        if drafter.num_computed is None or drafter.has_moved:
             size = self._queues.blocks.block_size
             num_found = entry.start // size
             num_whole = self._holes.num_whole(entry.seq, num_found)
-            drafter.num_computed = entry.start if num_whole == num_found else num_whole * size
-        start = drafter.num_computed
+            known = known if num_whole == num_found else min(known, num_whole * size)
+            drafter.has_moved = False
+        start = drafter.num_computed = known
         num_new, num_wanted = entry.num_tokens - len(entry.drafts), self._num_guesses(entry, drafter)
         if not num_wanted and num_new == 1 and entry.is_end:
             return start, start
@@ -138,16 +140,14 @@ class Drafting:
     def _num_wanted(self, entry: ScheduledSequence, drafter: ModelDrafter) -> int:
         """As `_num_guesses`, without regard to blocks; 0 where the next step has no room."""
         seq = entry.seq
-        if not entry.is_end:
-            return 0
-        num_running = self._queues.num_places
-        if self.is_full:
+        if not entry.is_end or self.is_full:
             return 0
         if entry.start + entry.num_tokens - len(entry.drafts) > len(seq.token_ids):
             return 0  # the step was built ahead: its tokens are not known
+        num_places = self._queues.num_places
         num_left = entry.group.max_output_tokens - seq.num_output_tokens - len(entry.drafts) - 2
-        num_to_come = 0 if seq.num_output_tokens else min(len(self._queues.waiting), self._max_num_seqs - num_running)
-        share = (self._max_rows - num_running) // (num_running + num_to_come)
+        num_to_come = 0 if seq.num_output_tokens else min(len(self._queues.waiting), self._max_num_seqs - num_places)
+        share = (self._max_rows - num_places) // (num_places + num_to_come)
         num_wanted = drafter.num_wanted(len(seq.token_ids), is_checking=bool(entry.drafts))
         return max(min(num_wanted, num_left, share), 0)
 

@@ -25,23 +25,23 @@ class Holes:
 
     def leave(self, blocks: BlockManager, seq: Sequence, start: int, end: int) -> None:
         """The sequence's blocks start..end - 1 are in the prefix index without the draft's part."""
-        for content in _found(blocks, seq, start, end):
+        for _, content in _found(blocks, seq, start, end):
             self._contents[content] = None
         while len(self._contents) > _MAX_BLOCKS:
             del self._contents[next(iter(self._contents))]
 
     def fill(self, blocks: BlockManager, seq: Sequence, start: int, end: int) -> None:
         """The step being planned computes the draft's part of the sequence's blocks start..end - 1;
-        that of their copies on other tiers is not.
+        not that of their copies on other tiers, nor of those that are made before it.
         """
         if not self._contents:
             return
-        for content in _found(blocks, seq, start, end):
-            if not blocks.has_copy(content):
+        for block, content in _found(blocks, seq, start, end):
+            if not blocks.has_copy(content) and not blocks.host_tier.may_save(block):
                 self._contents.pop(content, None)
 
 
-def _found(blocks: BlockManager, seq: Sequence, start: int, end: int) -> list[bytes]:
-    """The contents of those of the blocks that others find, and not equal ones in their place."""
+def _found(blocks: BlockManager, seq: Sequence, start: int, end: int) -> list[tuple[int, bytes]]:
+    """Those of the blocks that others find, and not equal ones in their place; with contents."""
     own = zip(seq.block_table[start:end], seq.block_hashes[start:end], strict=False)
-    return [content for block, content in own if blocks.device.lookup(content) == block]
+    return [(block, content) for block, content in own if blocks.device.lookup(content) == block]

@@ -18,6 +18,7 @@ class ModelDrafter:
         self.may_guess = may_guess
         self.num_computed: int | None = None  # tokens in the draft's cache, soon; None: as many as in the model's
         self.num_asked = 0  # tokens that a step in flight guesses
+        self.has_moved = False  # since its part of the blocks was last looked at
         self._pace = Pace(settings.num_speculative_tokens)
         self._guessed: list[int] = []
         self._num_tokens = 0  # of the sequence that was guessed on
@@ -52,6 +53,10 @@ class ModelDrafter:
         """The sequence has lost its blocks."""
         self.num_computed = None
         self.num_asked = 0
+
+    def moved(self) -> None:
+        """Others that hold the same may have taken the place of the sequence's blocks."""
+        self.has_moved = True
 
 
 AnyDrafter = Drafter | ModelDrafter

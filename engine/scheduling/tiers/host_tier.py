@@ -38,6 +38,10 @@ class HostTier:
             self._new[block] = content
             self.num_written += 1
 
+    def may_save(self, block: int) -> bool:
+        """Whether the step being planned may begin with a copy of it."""
+        return block in self._waiting
+
     def save(self) -> list[tuple[int, int]]:
         """Moves from device to host for the step being planned, to be done before it writes; its
         own blocks come later. Without a third tier none, while half of the device's blocks have

@@ -14,6 +14,7 @@ from engine.worker.cache.warm_up import warm_up
 from engine.worker.device.device import Memory
 from engine.worker.device.errors import out_of_memory_advice
 from engine.worker.graphs.graphs import BYTES_PER_GRAPH, mixed_sizes, num_graphs
+from engine.worker.graphs.mixed_graphs import buffer_bytes
 from engine.worker.model_runner import ModelRunner
 from engine.worker.shard import Shard
 
@@ -77,7 +78,7 @@ class CacheRoom:
         activations and other processes leave.
 
         Graphs keep what they compute in to themselves: as much as the largest step that has one
-        takes, and BYTES_PER_GRAPH each.
+        takes, BYTES_PER_GRAPH each, and buffers.
         """
         config, longest = self._shard.config, self._shard.max_model_len
         prefill = prefill_request(config.max_num_batched_tokens, config.max_num_seqs, longest)
@@ -90,6 +91,9 @@ class CacheRoom:
         activation_bytes = max(activations)
         if num_captured := self._num_graphs():
             activation_bytes += max(activations[1:]) + num_captured * BYTES_PER_GRAPH
+            sizes = config.max_num_batched_tokens, config.max_num_seqs, longest
+            models = [model for model in (self._shard.model, self._shard.draft) if model is not None]
+            activation_bytes += sum(buffer_bytes(model, *sizes) for model in models)
         memory.release()
         free, total = memory.free_and_total()
         others = total - free - memory.reserved()

@@ -18,9 +18,11 @@ from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import BLOCK_SIZE
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
+from engine.worker.graphs.decode_graphs import Forward
 from engine.worker.graphs.graphs import Graphs, mixed_sizes
 from engine.worker.step_tensors import StepTensors, block_tables
 from ops.interface import AttentionMetadata
+from parallel.decoder import Decoder
 
 _NO_ROWS = np.empty((3, 0), np.int32)
 _NO_START = np.zeros(1, np.int32)
@@ -32,7 +34,7 @@ class MixedGraphs:
 
     def __init__(
         self,
-        forward: Callable[[StepTensors], Tensor],
+        forward: Forward,
         capture: Capture,
         *,
         max_num_rows: int,
@@ -131,7 +133,15 @@ class MixedGraphs:
         return StepTensors(input_ids, None, positions, metadata)
 
 
-def _compute(forward: Callable[[StepTensors], Tensor], tensors: StepTensors, result: Tensor) -> Tensor:
+def buffer_bytes(model: Decoder, max_num_rows: int, max_num_seqs: int, max_model_len: int) -> int:
+    """That the buffers of a model's mixed graphs take, about."""
+    num_rows = mixed_sizes(max_num_rows)[-1]
+    residuals = num_rows * model.config.layer.hidden_size * model.dtype.itemsize
+    tables = 4 * (max_num_seqs + 1) * _num_blocks(max(max_model_len, num_rows))
+    return (1 if model.stage.is_first else 2) * residuals + tables
+
+
+def _compute(forward: Forward, tensors: StepTensors, result: Tensor) -> Tensor:
     """Into `result`, which all graphs have, so that none keeps memory of its own."""
     return result.copy_(forward(tensors))
 

@@ -39,6 +39,7 @@ class SmallHub:
     requests: list[str] = field(default_factory=list)  # method and path of each
     ranges: list[tuple[str, int]] = field(default_factory=list)  # of each GET of a file: name, first byte
     sent: dict[str, int] = field(default_factory=dict)
+    counting: threading.Lock = field(default_factory=threading.Lock)  # answers have threads of their own
     refusal: tuple[int, str] | None = None  # status and X-Error-Code of every answer
     token: str | None = None  # who does not show it gets the refusal
     ignores_ranges: bool = False
@@ -155,7 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
             except ConnectionError:  # the client was killed
                 self.close_connection = True
                 return
-            hub.sent[file] = hub.sent.get(file, 0) + len(piece)
+            with hub.counting:
+                hub.sent[file] = hub.sent.get(file, 0) + len(piece)
 
     def _head(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)

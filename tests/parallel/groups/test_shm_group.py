@@ -2,7 +2,8 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -137,6 +138,13 @@ def _other_process(port: int, pipe: multiprocessing.connection.Connection) -> No
     pipe.recv()  # until killed
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """On a file system that has files without names, which not every one of tmp_path has."""
+    with tempfile.TemporaryDirectory(dir=shm_group.FOLDER) as name:
+        yield Path(name)
+
+
 def join_all(size: int) -> list[ShmGroup | None]:
     store = dist.HashStore()
     with ThreadPoolExecutor(size) as pool:
@@ -149,31 +157,34 @@ def test_ranks_on_two_machines_have_no_group(monkeypatch: pytest.MonkeyPatch) ->
     assert join_all(2) == [None, None]
 
 
-def test_without_room_there_is_no_group_and_nothing_stays_behind(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_ranks_that_may_not_open_each_others_memory_have_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shm_group, "_open_file", lambda path: None)
+    assert join_all(2) == [None, None]
+
+
+def test_without_room_there_is_no_group_and_nothing_stays_behind(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     asked = []
 
     def full(file: int, *_: int) -> None:
         asked.append(Path(f"/proc/self/fd/{file}").readlink().parent)
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(shm_group, "FOLDER", tmp_path)
+    monkeypatch.setattr(shm_group, "FOLDER", folder)
     monkeypatch.setattr(os, "posix_fallocate", full)
     assert join_all(2) == [None, None]
-    assert (asked, os.listdir(tmp_path)) == ([tmp_path], [])
+    assert (asked, os.listdir(folder)) == ([folder], [])
 
 
-def test_ranks_that_end_while_they_meet_leave_no_file(tmp_path: Path) -> None:
+def test_ranks_that_end_while_they_meet_leave_no_file(folder: Path) -> None:
     """Rank 0 is killed, and never comes back: no other group on its machine tidies up after it."""
-    store = open_store("127.0.0.1", 0, True, timedelta(seconds=60))
+    store = open_store("127.0.0.1", 0, True, timedelta(seconds=300))  # for a process that imports torch
     store.set("machine.1", shm_group._machine())
-    process = multiprocessing.get_context("spawn").Process(target=_wait_for_rank_1, args=(store.port, tmp_path))
+    process = multiprocessing.get_context("spawn").Process(target=_wait_for_rank_1, args=(store.port, folder))
     process.start()
     path = store.get("path").decode()
     process.kill()
     process.join()
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(folder) == []
     store.set("machine.0", store.get("machine.1"))
     with pytest.raises(GroupError, match=r"the memory of rank 0, .*, cannot be opened: No such file"):
         shm_group.join(1, 2, store, timedelta(seconds=20))

@@ -54,9 +54,10 @@ def test_rows_are_plain_where_no_draft_can_come(wrong, num_seqs, is_plain, runs_
     for number in range(num_seqs):
         add_request(engine, str(number), [number % 30 + 6], SamplingParams(max_tokens=8, ignore_eos=True))
     finish(engine)
-    decoding = [plan for plan in plans if plan.num_tokens == len(plan.scheduled) + plan.num_drafts == num_seqs][1:-1]
-    assert [bool(plan.others) for plan in decoding] == [not is_plain] * len(decoding)
-    assert len(decoding) == 6 or not is_plain
+    decoding = [plan for plan in plans if plan.num_tokens == len(plan.scheduled) + plan.num_drafts > 0]
+    decoding = [plan for plan in decoding if len(plan.scheduled) == num_seqs][1:-1]
+    assert decoding and [bool(plan.others) for plan in decoding] == [not is_plain] * len(decoding)
+    assert any(plan.num_drafts for plan in decoding) is not is_plain
 
 
 def test_prompts_have_their_share_of_a_step_beside_drafts(wrong):

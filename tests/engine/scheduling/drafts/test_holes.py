@@ -43,6 +43,17 @@ def test_what_is_filled_is_not_so_in_a_copy_on_the_host(blocks):
     assert found.num_whole(seq, 3) == 1 and found.num_whole(seq, 1) == 1
 
 
+def test_a_copy_that_is_made_before_the_step_lacks_what_it_fills(blocks):
+    """Blocks that are written wait for their copies until a later step begins."""
+    seq, found = indexed(blocks, 2), Holes()
+    found.leave(blocks, seq, 0, 2)
+    assert not blocks.host_tier.may_save(seq.block_table[0])
+    blocks.take_moves(is_step=True)
+    assert blocks.host_tier.may_save(seq.block_table[0])
+    found.fill(blocks, seq, 0, 2)
+    assert found.num_whole(seq, 2) == 0
+
+
 def test_a_block_in_whose_place_an_equal_one_is_found_tells_nothing_of_it(blocks):
     seq = indexed(blocks, 3)
     twin, found = Sequence(0, list(seq.token_ids), 1), Holes()
