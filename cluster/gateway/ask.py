@@ -36,4 +36,5 @@ async def ask(app: ASGIApp, url: str, body: bytes, keys: KeyRing, name: str | No
     if name is not None and key is None:
         gone = ApiError(401, f"There is no API key {name!r} any more", code="invalid_api_key")
         return gone.status, {}, error_body(gone)
-    return await Exchange(app, url, body, {}, {INNER: Caller(as_batch(key), None)}).whole()
+    own = as_batch(key)
+    return await Exchange(app, url, body, {}, {INNER: Caller(own, None, own.share)}).whole()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from cluster.metrics.figures import Figures, Series
 from engine.records.histogram import Histogram
 
-MAX_SERIES = 256  # of a metric; values of labels beyond these are counted as OTHER
+MAX_SERIES = 1024  # of a metric; values of labels beyond these are counted as OTHER
 OTHER = "other"
 
 

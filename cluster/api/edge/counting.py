@@ -29,8 +29,9 @@ class HttpCounts:
         """`names`: of all models."""
         self._counters = counters
         self._only = names[0] if len(names) == 1 else ""
-        for code in FORESEEN_CODES:
-            self.refused(code, by=0)
+        for name in {*names, self._only}:
+            for code in FORESEEN_CODES:
+                self.refused(code, name, by=0)
 
     def answered(self, route: str, method: str, status: int, model: str | None = None, by: int = 1) -> None:
         self._counters.count("squadron:http_requests", model or self._only, route, method, str(status), by=by)
@@ -73,7 +74,9 @@ class Counting:
 
     def _answered(self, scope: Scope, status: int, model: str | None) -> None:
         method = scope["method"] if scope["method"] in METHODS else OTHER
-        route = OTHER if status in UNCHECKED else self._route(scope)
+        # Browsers' preflights (OPTIONS) need no key either.
+        is_checked = status not in UNCHECKED and scope["method"] != "OPTIONS"
+        route = self._route(scope) if is_checked else OTHER
         self._counts.answered(route, method, status, model)
 
     def _route(self, scope: Scope) -> str:

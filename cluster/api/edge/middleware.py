@@ -13,6 +13,7 @@ from cluster.api.keys.limits import CALLER, Caller, KeyLimits
 from cluster.api.models.adapters import ADAPTER_PATHS
 from cluster.api.models.controls import CONTROL_PATHS
 from cluster.api.service import KILL_PATH
+from engine.request import NO_KEY
 
 MAX_HEADER_BYTES = 64 << 10
 OPEN_PATHS = frozenset(["/health", "/"])  # all that need no key: whatever is not named here does
@@ -70,7 +71,8 @@ class Edge:
             return
         scope = {**scope, "headers": safe_headers(scope["headers"])}
         if key is not None:
-            scope["extensions"] = {**scope.get("extensions", {}), CALLER: Caller(key, turn)}
+            share = key.share if self._keys.are_several else NO_KEY
+            scope["extensions"] = {**scope.get("extensions", {}), CALLER: Caller(key, turn, share)}
         if turn is None:
             await self._app(scope, receive, send)
             return

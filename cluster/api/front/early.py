@@ -84,7 +84,7 @@ class EarlyRefusals:
         is refused here, by key.
         """
         room = self._application.room(self._arrivals.load)
-        if room is not None and room.num_requests >= 1 and self._shares:
+        if room is not None and room.num_requests > 0 and self._shares:
             room = None
         was_low, self._is_low = self._is_low, room is not None
         return room_headers(room) if was_low or self._is_low else {}

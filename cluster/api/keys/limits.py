@@ -13,6 +13,7 @@ from starlette.types import Message, Scope, Send
 
 from cluster.api.errors import ApiError
 from cluster.api.keys.key import Key
+from engine.request import NO_KEY, Share
 
 BUSY_RETRY_AFTER = 1.0  # seconds, for a key that has as many requests running as it may have
 CALLER = "squadron.caller"  # among a scope's `extensions`
@@ -82,6 +83,10 @@ class Turn:
         """What was begun is in `used`, or was not computed."""
         self._begun -= num_tokens
 
+    def forgive(self) -> None:
+        """What was begun does not count: the whole call is refused, for one of its prompts."""
+        self._begun = 0
+
     def end(self) -> None:
         """Give back what was reserved and not used, or take what was used beyond it. A prompt that
         was begun and of which nothing was told, as its client has left, counts as used.
@@ -108,6 +113,7 @@ class Caller:
 
     key: Key
     turn: Turn | None  # of a key with limits
+    share: Share = NO_KEY  # of the queue, if several keys have it together
 
 
 def caller_of(scope: Scope) -> Caller | None:

@@ -39,7 +39,7 @@ def run(service: Service, call: Call, shortcut: Shortcut | None = None) -> Async
     if len(call.requests) == 1:
         has_shortcut = call.params.num_samples == 1 and call.is_of_texts
         return _updates(service, call, 0, shortcut if has_shortcut else None)
-    return _merge([_updates(service, call, index) for index in range(len(call.requests))])
+    return _merge([_updates(service, call, index) for index in range(len(call.requests))], call)
 
 
 async def _updates(
@@ -208,8 +208,8 @@ def _whole(deltas: list[CompletionOutput]) -> CompletionOutput:
     )
 
 
-async def _merge(streams: list[AsyncGenerator[Update, None]]) -> AsyncGenerator[Update, None]:
-    """Updates as they arrive; the first error ends all."""
+async def _merge(streams: list[AsyncGenerator[Update, None]], call: Call) -> AsyncGenerator[Update, None]:
+    """The call's updates as they arrive; the first error ends all."""
     news: asyncio.Queue[Update | Exception | None] = asyncio.Queue(maxsize=len(streams))
 
     async def pump(stream: AsyncGenerator[Update, None]) -> None:
@@ -236,6 +236,8 @@ async def _merge(streams: list[AsyncGenerator[Update, None]]) -> AsyncGenerator[
                 case Update() as update:
                     yield update
                 case error:
+                    if call.turn is not None and not isinstance(error, DeadlineExceeded):
+                        call.turn.forgive()
                     raise error
     finally:
         for task in tasks:

@@ -13,7 +13,7 @@ from cluster.api.requests.call import Call, traced
 from cluster.api.requests.read import Body, Reader
 from cluster.api.requests.validate import timeout_of
 from cluster.api.service import Application
-from engine.request import NO_KEY
+from engine.request import NO_KEY, Share
 
 Read = Callable[[bytes], Coroutine[Any, Any, Call]]
 Made = TypeVar("Made")
@@ -45,29 +45,29 @@ class Incoming:
 
     async def question(self, request: Request, read: Callable[[bytes], Coroutine[Any, Any, Made]]) -> Made:
         """What `read` makes of the body of a request that generates nothing; raises as `read`."""
-        self._check_room(request)
+        self._check_room(request, NO_KEY)
         return await self._bodies.read(request, read)
 
     async def read(self, request: Request, read: Read) -> Call:
         """What `read` makes of the body; raises ApiError, InvalidRequest, Overloaded."""
         is_new = may_be_refused(request.headers)
+        caller = caller_of(request.scope)
+        share = NO_KEY if caller is None else caller.share
         if is_new and not is_let_in():
-            self._check_room(request)
+            self._check_room(request, share)
         timeout = timeout_of(request.headers)
         call = traced(await self._bodies.read(request, read), request.headers)
         tell_model(request.scope, call.served_by)
         if timeout is not None:
             call = call.within(timeout)
-        caller = caller_of(request.scope)
         if caller is not None:
             call = call.sent_by(caller)
         if is_new or not call.stream:  # nothing else can be resumed
             service = self._models[call.served_by].service
             is_let_in_there = is_new and len(self._models) == 1  # of several, another may have had the room
-            service.check_room(call.load, call.timeout, call.requests[0].share, is_let_in=is_let_in_there)
+            service.check_room(call.load, call.timeout, share, is_let_in=is_let_in_there)
         return call
 
-    def _check_room(self, request: Request) -> None:
-        caller = caller_of(request.scope)
+    def _check_room(self, request: Request, share: Share) -> None:
         load = estimated_load(request.headers, self._models.max_model_len)
-        self._application.check_room(load, share=NO_KEY if caller is None else caller.key.share)
+        self._application.check_room(load, share=share)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from cluster.doctor.facts.nodes import on_node, results
 from cluster.doctor.finding import Finding, failure, ok
 from cluster.doctor.need import Need
-from cluster.workers.nodes import Node, is_meant
+from cluster.workers.nodes import Node, is_meant, num_places
+from cluster.workers.placement import has_gpus
 from engine.config import EngineConfig
 
 ANSWER_SECONDS = 60.0
@@ -14,26 +15,29 @@ ANSWER_SECONDS = 60.0
 
 def check_folders(needs: Sequence[Need], nodes: Sequence[Node]) -> Iterator[Finding]:
     """On the nodes where engines may be. Those that do not answer are told of elsewhere."""
-    wanted = [sorted(_folders(need.config for need in needs if is_meant(node, need.config))) for node in nodes]
+    wanted = [sorted(_folders(need.config for need in needs if _may_be_on(node, need.config))) for node in nodes]
     if not any(wanted):
         return
     calls = [on_node(node.node_id, missing).remote(folders) for node, folders in zip(nodes, wanted, strict=True)]
-    lacking = False
-    for node, (folders, _) in zip(nodes, results(calls, ANSWER_SECONDS), strict=True):
+    answers = list(results(calls, ANSWER_SECONDS))
+    for node, (folders, _) in zip(nodes, answers, strict=True):
         if folders:
-            lacking = True
             yield failure(
                 "folders",
                 f"{node.address} has no {', '.join(folders)}",
                 "put the model at the same path on every node where an engine may be, or name one of the hub",
             )
-    if not lacking:
+    if all(folders == [] for folders, _ in answers):
         yield ok("folders", f"{', '.join(sorted(set().union(*wanted)))} on {sum(map(bool, wanted))} node(s)")
 
 
 def missing(folders: Sequence[str]) -> list[str]:
     """Those of them that are not on this node."""
     return [folder for folder in folders if not os.path.isdir(folder)]
+
+
+def _may_be_on(node: Node, config: EngineConfig) -> bool:
+    return is_meant(node, config) and (not has_gpus(config) or num_places(config, [node]) > 0)
 
 
 def _folders(configs: Iterable[EngineConfig]) -> set[str]:

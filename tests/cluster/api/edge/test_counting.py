@@ -35,26 +35,8 @@ def test_labels_are_of_our_making_whatever_clients_invent(count):
     assert figures["squadron:http_requests", (MODEL, "/v1/models/{model_id}", "GET", "404")] == count
     assert figures["squadron:http_requests", (MODEL, "other", "GET", "404")] == count
     assert figures["squadron:http_requests", (MODEL, "/health", "other", "405")] == count
-    assert (
-        figures[
-            "squadron:refused_requests",
-            (
-                MODEL,
-                "unknown_url",
-            ),
-        ]
-        == count
-    )
-    assert (
-        figures[
-            "squadron:refused_requests",
-            (
-                MODEL,
-                "invalid_api_key",
-            ),
-        ]
-        == 0
-    )
+    assert figures["squadron:refused_requests", (MODEL, "unknown_url")] == count
+    assert figures["squadron:refused_requests", (MODEL, "invalid_api_key")] == 0
 
 
 def test_clients_without_a_key_take_no_series_from_others():

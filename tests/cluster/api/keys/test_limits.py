@@ -207,15 +207,20 @@ def test_a_prompt_counts_if_the_client_leaves_before_the_first_token(limited: Ru
 
 
 @pytest.mark.parametrize(("error", "used"), [(Overloaded("full"), 0), (DeadlineExceeded("late"), 41)])
-async def test_a_prompt_that_is_refused_costs_nothing(error: Exception, used: int) -> None:
+@pytest.mark.parametrize("num_prompts", [1, 3])
+async def test_a_prompt_that_is_refused_costs_nothing(error: Exception, used: int, num_prompts: int) -> None:
+    """Nor do others of its call, of which nothing was told."""
     service, limits = ScriptedService(), KeyLimits(clock=Clock())
     prompt = "p" * 160
     service.scripts[prompt] = Script(texts=[], error=error)
-    key = replace(KEY, tokens_per_minute=100)
+    waiting = "q" * 160
+    service.scripts[waiting] = Script(texts=[], waits=True)
+    key = replace(KEY, tokens_per_minute=1000)
     turn = limits.begin(key)
     assert turn is not None
     model = Model(name=MODEL, max_model_len=640, vocab_size=1000)
-    body = json.dumps({"model": MODEL, "prompt": prompt, "max_tokens": 1}).encode()
+    prompts = [*[waiting] * (num_prompts - 1), prompt]
+    body = json.dumps({"model": MODEL, "prompt": prompts, "max_tokens": 1}).encode()
     call = await Reader(Models.one(service, model), strict_fields=False).completion(body)
     call = call.sent_by(Caller(key, turn))
     with pytest.raises(type(error)):
@@ -223,6 +228,6 @@ async def test_a_prompt_that_is_refused_costs_nothing(error: Exception, used: in
     turn.end()
     account = limits.begin(key)
     assert account is not None
-    account.reserve(100 - used)
+    account.reserve(1000 - used * num_prompts)
     with pytest.raises(ApiError):
         account.reserve(1)
