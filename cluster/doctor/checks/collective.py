@@ -8,9 +8,8 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from cluster.doctor.checks.member import Member, hosts_of
-from cluster.doctor.facts.nodes import on_node
+from cluster.doctor.facts.nodes import Node, on_node
 from cluster.doctor.finding import Finding, failure, ok, warning
-from cluster.workers.nodes import Node
 from cluster.workers.placement import CPUS_PER_WORKER, Placement, give_back, has_gpus, place
 from cluster.workers.ray_errors import reason_of
 from engine.config import EngineConfig

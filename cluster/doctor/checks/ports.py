@@ -7,10 +7,9 @@ from itertools import permutations
 
 import ray
 
-from cluster.doctor.facts.nodes import on_node, results
+from cluster.doctor.facts.nodes import Node, on_node, results
 from cluster.doctor.finding import Finding, failure, ok, warning
 from cluster.launch.node.within import answers
-from cluster.workers.nodes import Node
 
 ANSWER_SECONDS = 60.0
 WORD = b"squadron doctor"

@@ -12,6 +12,8 @@ from cluster.doctor.finding import Finding, failure, ok
 from cluster.workers.nodes import Node
 from cluster.workers.ray_errors import reason_of
 
+__all__ = ["Node", "ask_nodes", "on_node", "results"]
+
 ANSWER_SECONDS = 60.0  # for a node to start a process that imports Ray, and answer
 
 

@@ -13,8 +13,7 @@ from engine.worker.cache.trial_steps import decode_request, mixed_request, prefi
 from engine.worker.cache.warm_up import warm_up
 from engine.worker.device.device import Memory
 from engine.worker.device.errors import out_of_memory_advice
-from engine.worker.graphs.graphs import BYTES_PER_GRAPH, mixed_sizes, num_graphs
-from engine.worker.graphs.mixed_graphs import buffer_bytes
+from engine.worker.graphs.graphs import BYTES_PER_GRAPH, buffer_bytes, mixed_sizes, num_graphs
 from engine.worker.model_runner import ModelRunner
 from engine.worker.shard import Shard
 

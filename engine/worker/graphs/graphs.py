@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 
 from torch import Tensor
 
+from engine.worker.cache.kv_cache import BLOCK_SIZE
 from engine.worker.device.device import Capture, Replay
 from engine.worker.inputs import MAX_LOGITS_ROWS
 from ops.interface import Draws
+from parallel.decoder import Decoder
 
 logger = logging.getLogger("squadron.worker")
 
@@ -50,6 +52,14 @@ def num_graphs(max_num_seqs: int, max_model_len: int, max_num_batched_tokens: in
     layers = len(batch_sizes(max_num_seqs)) * len(context_limits(max_model_len))
     layers += len(mixed_sizes(max_num_batched_tokens))
     return layers + samples * len(batch_sizes(min(max_num_seqs, MAX_LOGITS_ROWS))) * len(KINDS)
+
+
+def buffer_bytes(model: Decoder, max_num_rows: int, max_num_seqs: int, max_model_len: int) -> int:
+    """That the buffers of a model's mixed graphs take, about."""
+    num_rows = mixed_sizes(max_num_rows)[-1]
+    residuals = num_rows * model.config.layer.hidden_size * model.dtype.itemsize
+    tables = 4 * (max_num_seqs + 1) * -(-max(max_model_len, num_rows) // BLOCK_SIZE)
+    return (1 if model.stage.is_first else 2) * residuals + tables
 
 
 class Graphs:

@@ -8,7 +8,6 @@ token, in the null block; those behind it have none.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
@@ -22,7 +21,6 @@ from engine.worker.graphs.decode_graphs import Forward
 from engine.worker.graphs.graphs import Graphs, mixed_sizes
 from engine.worker.step_tensors import StepTensors, block_tables
 from ops.interface import AttentionMetadata
-from parallel.decoder import Decoder
 
 _NO_ROWS = np.empty((3, 0), np.int32)
 _NO_START = np.zeros(1, np.int32)
@@ -98,7 +96,8 @@ class MixedGraphs:
         """For what is captured at once: the buffers have padding rows alone."""
         tables = np.zeros((1, _num_blocks(size)), np.int32)
         self._fill(size, _NO_ROWS, _NO_START, _NO_LENGTHS, tables)
-        return partial(_compute, self._forward, self._step_tensors(size), self._hidden[:size])
+        forward, tensors, hidden = self._forward, self._step_tensors(size), self._hidden[:size]
+        return lambda: hidden.copy_(forward(tensors))  # all graphs have it: none keeps memory of its own
 
     def _fill(
         self, size: int, rows: np.ndarray, query_starts: np.ndarray, context_lens: np.ndarray, tables: np.ndarray
@@ -131,19 +130,6 @@ class MixedGraphs:
         if self._residual is not None:
             return StepTensors(None, self._residual[:size], positions, metadata)
         return StepTensors(input_ids, None, positions, metadata)
-
-
-def buffer_bytes(model: Decoder, max_num_rows: int, max_num_seqs: int, max_model_len: int) -> int:
-    """That the buffers of a model's mixed graphs take, about."""
-    num_rows = mixed_sizes(max_num_rows)[-1]
-    residuals = num_rows * model.config.layer.hidden_size * model.dtype.itemsize
-    tables = 4 * (max_num_seqs + 1) * _num_blocks(max(max_model_len, num_rows))
-    return (1 if model.stage.is_first else 2) * residuals + tables
-
-
-def _compute(forward: Forward, tensors: StepTensors, result: Tensor) -> Tensor:
-    """Into `result`, which all graphs have, so that none keeps memory of its own."""
-    return result.copy_(forward(tensors))
 
 
 def _num_blocks(num_tokens: int) -> int:
