@@ -75,9 +75,9 @@ def test_all_models_count_and_scaled_ones_with_their_least() -> None:
     ("wish", "number", "lacking"),
     [
         (
-            {"tensor_parallel_size": 6},
+            {"tensor_parallel_size": 4, "node_labels": {"region": "eu"}},
             1,
-            r"1 engine\(s\) of demo need 1 place\(s\) of 6 GPU\(s\) on one node, and .* has 0",
+            r"^1 engine\(s\) of demo need 1 place\(s\) of 4 GPU\(s\) on one node with .*, and the cluster has 0;",
         ),
         (
             {"accelerator_type": "H100"},
