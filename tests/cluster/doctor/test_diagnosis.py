@@ -61,7 +61,7 @@ def test_nodes_without_the_models_folder_are_named(cluster: Any, tmp_path: Path)
     """All nodes are this machine: where an engine may be is told by labels."""
     folder = tmp_path / "model"
     shutil.copytree(ROOT / "configs" / "demo", folder)
-    needs = [need(model=str(folder), node_labels={"region": "eu"}), need()]
+    needs = [need(model=str(folder), node_labels={"region": "eu"}, device="cpu"), need(device="cpu")]
     assert f"{folder}" in only(list(check_folders(needs, alive_nodes())), "ok").text
     shutil.rmtree(folder)
     found = [finding for finding in check_folders(needs, alive_nodes()) if finding.state == "failure"]
