@@ -30,7 +30,8 @@ def check_gpus(engines: Sequence[tuple[EngineConfig, int]], max_gpus: int | None
     needs = [(config, number, number * config.world_size) for config, number in engines if has_gpus(config)]
     wanted, now = sum(gpus for *_, gpus in needs), int(ray.cluster_resources().get("GPU", 0))
     if wanted <= max(now, max_gpus or 0):
-        _check_places([(config, number) for config, number, _ in needs], nodes_may_come=(max_gpus or 0) > now)
+        if (max_gpus or 0) <= now:  # otherwise nodes are still to come
+            _check_places([(config, number) for config, number, _ in needs])
         return
     each = ", ".join(f"{number} engine(s) of {config.model_name} × {config.world_size}" for config, number, _ in needs)
     there = f"the cluster has {now}" if max_gpus is None else f"the cluster has {now} and max_gpus={max_gpus}"
@@ -40,9 +41,7 @@ def check_gpus(engines: Sequence[tuple[EngineConfig, int]], max_gpus: int | None
     )
 
 
-def _check_places(engines: Sequence[tuple[EngineConfig, int]], *, nodes_may_come: bool) -> None:
-    if nodes_may_come:
-        return
+def _check_places(engines: Sequence[tuple[EngineConfig, int]]) -> None:
     nodes = alive_nodes()
     for config, number in engines:
         lack = lacking_places(config, number, nodes)

@@ -122,7 +122,9 @@ def test_a_disconnect_frees_the_blocks(server: Server, path: str, streaming: boo
     }
     with socket.create_connection((LOOPBACK, server.port), timeout=DEADLINE_SECONDS) as connection:
         text = json.dumps(body)
-        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(text)}"
+        head = (
+            f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(text)}"
+        )
         connection.sendall(f"{head}\r\n\r\n{text}".encode())
         busy = wait_for_stats(server, lambda stats: stats["num_free_gpu_blocks"] < idle["num_free_gpu_blocks"])
         assert busy["num_requests_running"] == 1

@@ -1,7 +1,7 @@
 """Calls to either of two actors, in this process, called as Ray calls them."""
 
 import asyncio
-import time
+import threading
 from typing import Any
 
 import pytest
@@ -52,12 +52,17 @@ async def test_calls_that_fail_at_the_same_time_go_on_to_the_same_other_one(hand
 
 
 async def test_a_search_that_hangs_is_given_up() -> None:
+    goes_on = threading.Event()
+
     def find(failed: int | None) -> tuple[int, Any]:
-        time.sleep(0.5)
+        goes_on.wait()
         return 0, Handle(0)
 
-    with pytest.raises(TimeoutError):
-        await ActorCalls(find).ask("look", seconds=0.05)
+    try:
+        with pytest.raises(TimeoutError):
+            await ActorCalls(find).ask("look", seconds=0.05)
+    finally:
+        goes_on.set()
 
 
 async def test_a_caller_that_leaves_while_the_actors_start_takes_nobody_along(

@@ -20,9 +20,11 @@ from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
 from engine.worker.device.cpu import CpuDevice
 from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs, is_decode
+from engine.worker.model_runner import ModelRunner
 from engine.worker.step_tensors import StepTensors
 from engine.worker.worker import Worker
 from ops.cpu.tape import Tapes
+from ops.interface import Ops
 from parallel.groups.group import Group
 from parallel.groups.pipeline import Stage
 from tests.engine.worker.on_demo import MODEL
@@ -311,13 +313,23 @@ def test_stages_pass_on_what_their_graphs_compute(how: str) -> None:
         parts = [replace(part, token_ids=[*part.token_ids, 30 * step], start=len(part.token_ids)) for part in parts]
         steps.append(make_step(step, parts[step % 3 :], sampling=columns(parts[step % 3 :])))
 
+    def use(runner: ModelRunner) -> None:
+        if how == "graphs":
+            runner.use_graphs(Recompute(), **SIZES)
+        else:
+            runner.use_tapes(Tapes().capture, max_model_len=MAX_MODEL_LEN)
+
+    check_two_stages(backend, steps, use)
+
+
+def check_two_stages(backend: Ops, steps: list[ExecuteModelRequest], use: Callable[[ModelRunner], None]) -> None:
+    """Two stages that `use` graphs have the bits of one that launches."""
+
     def run(_: Group, pp: Group) -> list[SamplerOutput]:
         stage = Stage(pp.rank, pp.size, pp)
         runner = make_runner(backend, CPU, Shape(64, torch.bfloat16, torch.bfloat16), stage=stage)
-        if pp.size > 1 and how == "graphs":
-            runner.use_graphs(Recompute(), **SIZES)
-        elif pp.size > 1:
-            runner.use_tapes(Tapes().capture, max_model_len=MAX_MODEL_LEN)
+        if pp.size > 1:
+            use(runner)
         outputs = [runner.launch(step).result() for step in steps]
         pp.barrier()
         return [output for output in outputs if output is not None]

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.outputs import SamplerOutput
 from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
 from engine.worker.device.transfer import upload
@@ -20,13 +19,17 @@ from engine.worker.graphs.decode_graphs import is_decode
 from engine.worker.graphs.graphs import mixed_sizes
 from engine.worker.graphs.mixed_graphs import MixedGraphs
 from engine.worker.worker import Worker
-from parallel.groups.group import Group
-from parallel.groups.pipeline import Stage
-from tests.engine.worker.graphs.test_decode_graphs import CPU, SIZES, bits, columns, loaded, new_runner, num_captured
+from tests.engine.worker.graphs.test_decode_graphs import (
+    SIZES,
+    bits,
+    check_two_stages,
+    columns,
+    loaded,
+    new_runner,
+    num_captured,
+)
 from tests.engine.worker.recompute import Recompute
 from tests.engine.worker.steps import Part, make_step, pairs
-from tests.engine.worker.tiny import Shape, make_runner
-from tests.parallel.ranks import run_ranks
 
 NUM_SEQS, BLOCKS_EACH, LONGEST = 11, 3, 48
 
@@ -174,19 +177,8 @@ def test_stages_pass_on_what_their_graphs_compute() -> None:
     backend = loaded()._shard.model.ops
     steps = [replace(step, carried_rows=pairs()) for step in walk(1, 8)]
 
-    def stage_of(_: Group, pp: Group) -> list[SamplerOutput]:
-        stage = Stage(pp.rank, pp.size, pp)
-        runner = make_runner(backend, CPU, Shape(64, torch.bfloat16, torch.bfloat16), stage=stage)
-        if pp.size > 1:
-            runner.use_graphs(Recompute(), **SIZES | {"max_model_len": LONGEST})
-        outputs = [runner.launch(step).result() for step in steps]
-        pp.barrier()
-        return [output for output in outputs if output is not None]
-
-    alone = run_ranks(1, stage_of)[0]
-    first, last = run_ranks(1, stage_of, pp_size=2)
-    assert first == []
-    assert bits(last) == bits(alone)
+    sizes = SIZES | {"max_model_len": LONGEST}
+    check_two_stages(backend, steps, lambda runner: runner.use_graphs(Recompute(), **sizes))
 
 
 def test_drafts_have_the_bits_they_have_one_by_one() -> None:
