@@ -10,6 +10,8 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 
 from cluster.api.keys.key_ring import KeyRing
+from cluster.gateway.streams import batch
+from cluster.gateway.streams.batch import Batch
 from cluster.gateway.streams.response_records import ResponseRecords
 from engine.errors import Overloaded
 from engine.request import ChatPrompt
@@ -32,14 +34,16 @@ class Kept:
 
     async def keep(self, owner: bytes, response_id: str, record: bytes) -> bool:
         if self.works:
-            self.records.keep(owner, response_id, record, 1.0)
+            self.records.write(Batch(kept=[batch.Kept((owner, response_id), record, 1.0)]), 0.0)
         return self.works
 
     async def find(self, owner: bytes, response_id: str) -> bytes | None:
-        return self.records.find(owner, response_id, 0.0)
+        return self.records.find((owner, response_id), 0.0)
 
     async def forget(self, owner: bytes, response_id: str) -> bool:
-        return self.records.forget(owner, response_id)
+        was_there = await self.find(owner, response_id) is not None
+        self.records.write(Batch(forgotten=[(owner, response_id)]), 0.0)
+        return was_there
 
 
 @pytest.fixture(scope="module")
