@@ -6,6 +6,7 @@ import numpy as np
 
 from engine.batch.masks import awaits_masks
 from engine.batch.sampling_rows import SampledRow, sampling_columns
+from engine.ragged import gathered, starts_of
 from engine.request import Adapter
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.plan import Part, PlainRow, ScheduledSequence, SchedulerOutputs
@@ -20,8 +21,7 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
     scheduled = plan.scheduled
     num_tokens = np.array([entry.num_tokens for entry in scheduled], np.int32)
     starts = np.array([entry.start for entry in scheduled], np.int32)
-    query_starts = np.zeros(len(scheduled) + 1, np.int32)
-    np.cumsum(num_tokens, out=query_starts[1:])
+    query_starts = starts_of(num_tokens)
     owner = np.repeat(np.arange(len(scheduled), dtype=np.int32), num_tokens)
     positions = np.arange(plan.num_tokens, dtype=np.int32) - query_starts[owner] + starts[owner]
     context_lens = starts + num_tokens
@@ -71,12 +71,9 @@ def _blocks(plan: SchedulerOutputs, context_lens: np.ndarray, blocks: BlockManag
     scheduled, lengths = plan.scheduled, context_lens
     if any([entry.num_proposals for entry in plan.others]):
         lengths = lengths + np.array([entry.num_proposals for entry in scheduled], np.int32)
-    starts = np.zeros(len(scheduled) + 1, np.int32)
-    counts = -(-lengths // blocks.block_size)
-    np.cumsum(counts, out=starts[1:])
+    starts = starts_of(-(-lengths // blocks.block_size))
     rows = np.array([entry.seq.row for entry in scheduled], np.int64)
-    shifts = np.repeat(rows * blocks.tables.shape[1] - starts[:-1], counts)
-    return starts, blocks.tables.reshape(-1)[shifts + np.arange(len(shifts))]
+    return starts, gathered(blocks.tables.reshape(-1), rows * blocks.tables.shape[1], starts)
 
 
 def _input_ids(scheduled: list[Part]) -> tuple[np.ndarray, np.ndarray]:

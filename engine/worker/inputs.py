@@ -8,8 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest
-from engine.worker.device.transfer import upload
-from engine.worker.step_tensors import StepTensors, block_tables
+from engine.worker.device.transfer import upload, zeros
+from engine.worker.step_tensors import StepTensors, table_arrays, write_tables
 from ops.interface import AttentionMetadata
 from parallel.decoder import Decoder
 
@@ -35,7 +35,8 @@ class Inputs:
     def step_tensors(self, request: ExecuteModelRequest, received: Tensor | None) -> StepTensors:
         """`received`: from the stage before."""
         names = ("positions", "query_starts", "context_lens", "slot_mapping")
-        arrays = {name: getattr(request, name) for name in names} | {"block_tables": block_tables(request)}
+        width = int(np.diff(request.block_starts).max())
+        arrays = {name: getattr(request, name) for name in names} | table_arrays(request, width)
         if self._stage.is_first:
             # What is filled in is not to change the request's own memory.
             arrays["input_ids"] = request.input_ids.copy() if len(request.carried_rows) else request.input_ids
@@ -43,8 +44,15 @@ class Inputs:
         positions, input_ids = tensors.pop("positions"), tensors.pop("input_ids", None)
         if input_ids is not None:
             self.fill_carried(request, input_ids)
+        tables = tensors.get("tables")
+        if tables is None:
+            tables = zeros((len(request.context_lens), width), self._device)
+            write_tables(tensors, tables)
         metadata = AttentionMetadata(
-            **tensors,
+            query_starts=tensors["query_starts"],
+            context_lens=tensors["context_lens"],
+            block_tables=tables,
+            slot_mapping=tensors["slot_mapping"],
             max_query_len=int(np.diff(request.query_starts).max()),
             max_context_len=int(request.context_lens.max()),
         )

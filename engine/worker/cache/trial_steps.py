@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from engine.ragged import starts_of
 from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import BLOCK_SIZE
@@ -36,12 +37,12 @@ def _profiling_request(
     query_lens: list[int], lengths: list[int], num_sampled: int, draws: Draws = "any"
 ) -> ExecuteModelRequest:
     context_lens = np.array(lengths, np.int32)
-    query_starts = np.concatenate(([0], np.cumsum(query_lens))).astype(np.int32)
+    query_starts = starts_of(query_lens)
     positions = np.concatenate(
         [np.arange(end - count, end, dtype=np.int32) for count, end in zip(query_lens, lengths, strict=True)]
     )
     num_tokens = len(positions)
-    block_starts = np.concatenate(([0], np.cumsum(-(-context_lens // BLOCK_SIZE)))).astype(np.int32)
+    block_starts = starts_of(-(-context_lens // BLOCK_SIZE))
     no_pairs = np.empty((0, 2), np.int32)
     return ExecuteModelRequest(
         epoch=0,

@@ -27,6 +27,13 @@ def upload(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, 
     return unpack(pack(arrays, pinned=True).to(device, non_blocking=True), arrays)
 
 
+def zeros(shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """int32. On the CPU, memory that is never written to is never made."""
+    if device.type == "cpu":
+        return torch.from_numpy(np.zeros(shape, np.int32))
+    return torch.zeros(shape, dtype=torch.int32, device=device)
+
+
 def pack(arrays: Mapping[str, np.ndarray], *, pinned: bool) -> Tensor:
     """The arrays' bytes one after the other, each aligned. Memory of its own: copies of earlier
     ones may still be under way.

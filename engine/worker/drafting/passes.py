@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from engine.ragged import gathered, starts_of
 from engine.sampling_columns import ALWAYS, SamplingColumns
 from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import BLOCK_SIZE
@@ -73,7 +74,7 @@ def make_pass(
     counts = np.array([len(line.token_ids) for line in lines], np.int32)
     starts = np.array([line.start for line in lines], np.int32)
     sequences = np.array([line.sequence for line in lines], np.int64)
-    query_starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    query_starts = starts_of(counts)
     owner = np.repeat(np.arange(len(lines)), counts)
     positions = np.arange(query_starts[-1], dtype=np.int32) - query_starts[owner] + starts[owner]
     block_starts, block_ids = _blocks(request, sequences)
@@ -115,16 +116,13 @@ def _carried(lines: list[Line], before: list[Line]) -> np.ndarray:
 
 def _blocks(request: ExecuteModelRequest, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`block_starts` and `block_ids` of some of the step's sequences."""
-    firsts = request.block_starts[sequences]
-    counts = request.block_starts[sequences + 1] - firsts
-    return _gathered(request.block_ids, firsts, counts)
+    return _rows_of(request.block_ids, request.block_starts, sequences)
 
 
-def _gathered(values: np.ndarray, firsts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Parts of `values`, one after the other: where each begins, and all."""
-    starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    shifts = np.repeat(firsts - starts[:-1], counts)
-    return starts, values[shifts + np.arange(len(shifts))]
+def _rows_of(values: np.ndarray, starts: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Some of the rows: their starts, and their values."""
+    taken = starts_of(starts[rows + 1] - starts[rows])
+    return taken, gathered(values, starts[rows], taken)
 
 
 def _columns(columns: SamplingColumns, rows: np.ndarray, positions: np.ndarray) -> SamplingColumns:
@@ -144,7 +142,5 @@ def _columns(columns: SamplingColumns, rows: np.ndarray, positions: np.ndarray) 
         starts = getattr(columns, f"{kind}_starts")
         if len(starts):
             for name in values:
-                taken[f"{kind}_starts"], taken[name] = _gathered(
-                    getattr(columns, name), starts[rows], starts[rows + 1] - starts[rows]
-                )
+                taken[f"{kind}_starts"], taken[name] = _rows_of(getattr(columns, name), starts, rows)
     return SamplingColumns(**taken)

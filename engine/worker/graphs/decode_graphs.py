@@ -20,7 +20,7 @@ from engine.worker.cache.kv_cache import BLOCK_SIZE
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
 from engine.worker.graphs.graphs import Graphs
-from engine.worker.step_tensors import StepTensors, block_tables
+from engine.worker.step_tensors import StepTensors, table_arrays, write_tables
 from ops.interface import AttentionMetadata
 
 # Numbers of rows that are worth a tape: with more, Python's time is nothing beside the kernels',
@@ -129,9 +129,10 @@ class DecodeGraphs:
         columns = np.zeros((4, size), np.int32)
         columns[:, :num_rows] = request.input_ids, request.positions, request.slot_mapping, request.context_lens
         columns[3, num_rows:] = 1
-        filled = upload({"columns": columns, "tables": block_tables(request, size)}, self._device)
+        blocks = table_arrays(request, self._tables.shape[1], size)
+        filled = upload({"columns": columns, **blocks}, self._device)
         self._columns[:, :size] = filled["columns"]
-        self._tables[:size, : filled["tables"].shape[1]] = filled["tables"]
+        write_tables(filled, self._tables)
 
     def _step_tensors(self, size: int, longest: int) -> StepTensors:
         input_ids, positions, slot_mapping, context_lens = self._columns[:, :size]

@@ -7,7 +7,7 @@ sequences as there may be. The one behind the step's own has the padding rows, a
 token, in the null block; those behind it have none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
 from engine.worker.graphs.decode_graphs import Forward
 from engine.worker.graphs.graphs import Graphs, mixed_sizes
-from engine.worker.step_tensors import StepTensors, block_tables
+from engine.worker.step_tensors import StepTensors, table_arrays, write_tables
 from ops.interface import AttentionMetadata
 
 _NO_ROWS = np.empty((3, 0), np.int32)
@@ -83,8 +83,10 @@ class MixedGraphs:
         size = next(size for size in self._sizes if size >= num_rows)
         replay = self._graphs.of((size,), self._compute_of)
         rows = np.stack((request.input_ids, request.positions, request.slot_mapping))
-        tables = block_tables(request, len(request.context_lens) + 1, least_width=_num_blocks(size - num_rows))
-        self._fill(size, rows, request.query_starts, request.context_lens, tables)
+        blocks = table_arrays(
+            request, self._tables.shape[1], len(request.context_lens) + 1, least_width=_num_blocks(size - num_rows)
+        )
+        self._fill(size, rows, request.query_starts, request.context_lens, blocks)
         fill_ids(self._columns[0, :size])
         if self._residual is not None:
             assert received is not None
@@ -94,15 +96,20 @@ class MixedGraphs:
 
     def _compute_of(self, size: int) -> Callable[[], Tensor]:
         """For what is captured at once: the buffers have padding rows alone."""
-        tables = np.zeros((1, _num_blocks(size)), np.int32)
-        self._fill(size, _NO_ROWS, _NO_START, _NO_LENGTHS, tables)
+        blocks = {"tables": np.zeros((1, _num_blocks(size)), np.int32)}
+        self._fill(size, _NO_ROWS, _NO_START, _NO_LENGTHS, blocks)
         forward, tensors, hidden = self._forward, self._step_tensors(size), self._hidden[:size]
         return lambda: hidden.copy_(forward(tensors))  # all graphs have it: none keeps memory of its own
 
     def _fill(
-        self, size: int, rows: np.ndarray, query_starts: np.ndarray, context_lens: np.ndarray, tables: np.ndarray
+        self,
+        size: int,
+        rows: np.ndarray,
+        query_starts: np.ndarray,
+        context_lens: np.ndarray,
+        blocks: Mapping[str, np.ndarray],
     ) -> None:
-        """rows [3, T]: ids, positions and slots; tables [S + 1, *]: those of the padding, last."""
+        """rows [3, T]: ids, positions and slots; blocks: those of the padding, last."""
         num_rows, num_seqs = rows.shape[1], len(context_lens)
         columns = np.zeros((3, size), np.int32)
         columns[:, :num_rows] = rows
@@ -111,11 +118,11 @@ class MixedGraphs:
         lengths = np.zeros(self._num_seqs, np.int32)
         lengths[:num_seqs] = context_lens
         lengths[num_seqs] = size - num_rows
-        filled = upload({"columns": columns, "starts": starts, "lengths": lengths, "tables": tables}, self._device)
+        filled = upload({"columns": columns, "starts": starts, "lengths": lengths, **blocks}, self._device)
         self._columns[:, :size] = filled["columns"]
         self._query_starts.copy_(filled["starts"])
         self._context_lens.copy_(filled["lengths"])
-        self._tables[: num_seqs + 1, : tables.shape[1]] = filled["tables"]
+        write_tables(filled, self._tables)
 
     def _step_tensors(self, size: int) -> StepTensors:
         input_ids, positions, slot_mapping = self._columns[:, :size]
