@@ -75,7 +75,7 @@ class Clock:
 
 async def measure(num_streams: int, num_steps: int, profile: cProfile.Profile | None) -> dict[str, float]:
     """Seconds of processor time a token, by part."""
-    engine = _engine(num_streams, num_steps)
+    engine = text_engine(num_streams, num_steps)
     sink, address = _sink()
     running, client = RunningRequests(), DeltaClient(lambda gateway: None)
     await client.connect(address)
@@ -107,7 +107,7 @@ async def measure(num_streams: int, num_steps: int, profile: cProfile.Profile | 
     return {"text_and_deltas": text, "whole": total}
 
 
-def _engine(num_streams: int, num_steps: int) -> LLMEngine:
+def text_engine(num_streams: int, num_steps: int) -> LLMEngine:
     config = EngineConfig.create(model=DEMO, max_num_seqs=num_streams, max_num_batched_tokens=PROMPT_LEN * num_streams)
     tokenizer = Tokenizer(DEMO)
     engine = LLMEngine(Parts(config, ModelConfig.load(DEMO), tokenizer, RandomExecutor(tokenizer)))

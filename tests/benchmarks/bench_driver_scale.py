@@ -44,8 +44,8 @@ def running_engine(executor: NoOpExecutor, num_sequences: int, lengths: tuple[in
     return engine
 
 
-def decoding_engine(executor: NoOpExecutor, num_sequences: int) -> LLMEngine:
-    engine = running_engine(executor, num_sequences)
+def decoding_engine(executor: NoOpExecutor, num_sequences: int, lengths: tuple[int, ...] = LENGTHS) -> LLMEngine:
+    engine = running_engine(executor, num_sequences, lengths)
     while engine.stats().num_requests_waiting:
         engine.step()
     for _ in range(16 * executor.depth):

@@ -12,7 +12,10 @@ import asyncio
 import cProfile
 import json
 import pstats
+import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 import uvicorn
@@ -58,32 +61,32 @@ class ScriptedEngines:
         return True
 
 
-async def serve_gateway(engine_port: int) -> None:
+@asynccontextmanager
+async def gateway_server(engine_port: int) -> AsyncIterator[int]:
+    """Its port."""
     _, writer = await asyncio.open_connection(LOOPBACK, engine_port)
     gateway = Gateway(ScriptedEngines(writer), max_attempts=1, patience=1000.0)  # type: ignore[arg-type]
     await gateway.start(LOOPBACK)
     app = build(gateway, Models.one(gateway, Model(name="demo", max_model_len=8192, vocab_size=1000)))
-    config = uvicorn.Config(
-        app,
-        host=LOOPBACK,
-        port=0,
-        http=Connection,
-        lifespan="off",
-        access_log=False,
-        log_level="critical",
-        backlog=BACKLOG,
-    )
-    Connection.max_waiting = BACKLOG
+    listening = socket.create_server((LOOPBACK, 0), backlog=BACKLOG)
+    config = uvicorn.Config(app, http=Connection, lifespan="off", access_log=False, log_level="critical")
     server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    COLLECTOR.slow_down()
-    print(json.dumps([server.servers[0].sockets[0].getsockname()[1]]), flush=True)
-    await asyncio.to_thread(sys.stdin.read)  # until the benchmark closes it
-    server.should_exit = True
-    await serving
-    await gateway.close()
+    serving = asyncio.create_task(server.serve([listening]))
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await serving
+        await gateway.close()
+        writer.close()
+
+
+async def serve_gateway(engine_port: int) -> None:
+    Connection.max_waiting = BACKLOG
+    async with gateway_server(engine_port) as port:
+        COLLECTOR.slow_down()
+        print(json.dumps([port]), flush=True)
+        await asyncio.to_thread(sys.stdin.read)  # until the benchmark closes it
 
 
 class Bare(asyncio.Protocol):
