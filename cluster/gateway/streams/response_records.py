@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cluster.gateway.streams.batch import Batch, Kept, Place
+from cluster.gateway.streams.store_changes import Kept, Place, StoreChanges
 
 MAX_COUNT = 16_384
 MAX_BYTES = 128 << 20
@@ -39,13 +39,13 @@ class ResponseRecords:
     def __len__(self) -> int:
         return len(self._stored)
 
-    def write(self, batch: Batch, now: float) -> None:
-        for place in batch.forgotten:
+    def write(self, changes: StoreChanges, now: float) -> None:
+        for place in changes.forgotten:
             self._drop(place)
             self._forgotten[place] = None
         while len(self._forgotten) > self._max_count:
             self._forgotten.popitem(last=False)
-        for place, record, seconds in batch.kept:
+        for place, record, seconds in changes.kept:
             if place not in self._stored and place not in self._forgotten:
                 self._stored[place] = stored = _Stored(record, now + seconds)
                 self._num_bytes += stored.num_bytes
@@ -59,20 +59,20 @@ class ResponseRecords:
     def is_forgotten(self, place: Place) -> bool:
         return place in self._forgotten
 
-    def everything(self, now: float) -> Iterator[Batch]:
-        """For another copy. Each batch is made when it is asked for, of what is stored then."""
-        yield Batch(forgotten=list(self._forgotten))
-        batch, num_bytes = Batch(), 0
+    def everything(self, now: float) -> Iterator[StoreChanges]:
+        """For another copy. Each part is made when it is asked for, of what is stored then."""
+        yield StoreChanges(forgotten=list(self._forgotten))
+        changes, num_bytes = StoreChanges(), 0
         for place in list(self._stored):
             stored = self._stored.get(place)
             if stored is None:
                 continue
-            if num_bytes + stored.num_bytes > BATCH_BYTES and batch.kept:
-                yield batch
-                batch, num_bytes = Batch(), 0
-            batch.kept.append(Kept(place, stored.record, stored.until - now))
+            if num_bytes + stored.num_bytes > BATCH_BYTES and changes.kept:
+                yield changes
+                changes, num_bytes = StoreChanges(), 0
+            changes.kept.append(Kept(place, stored.record, stored.until - now))
             num_bytes += stored.num_bytes
-        yield batch
+        yield changes
 
     def sweep(self, now: float) -> None:
         """Drop what is too old."""

@@ -3,8 +3,8 @@
 import logging
 
 from cluster.api.errors import Unavailable
-from cluster.gateway.streams.batch import Batch, Kept
 from cluster.gateway.streams.store_calls import StoreCalls
+from cluster.gateway.streams.store_changes import Kept, StoreChanges
 from engine.errors import in_a_line
 
 logger = logging.getLogger("squadron.gateway")
@@ -27,7 +27,7 @@ class ResponseStoreClient:
         if len(record) > MAX_RECORD_BYTES:
             return False
         try:
-            await self._calls.write(Batch(kept=[Kept((owner, response_id), record, self._seconds)]))
+            await self._calls.write(StoreChanges(kept=[Kept((owner, response_id), record, self._seconds)]))
         except Unavailable as error:
             logger.error("response %s could not be stored: %s", response_id, in_a_line(error.__cause__ or error))
             return False
@@ -40,5 +40,5 @@ class ResponseStoreClient:
     async def forget(self, owner: bytes, response_id: str) -> bool:
         if await self.find(owner, response_id) is None:
             return False
-        await self._calls.write(Batch(forgotten=[(owner, response_id)]))
+        await self._calls.write(StoreChanges(forgotten=[(owner, response_id)]))
         return True

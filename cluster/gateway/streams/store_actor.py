@@ -18,8 +18,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster.api.responses.resuming.streams import StreamRecord
 from cluster.gateway.streams.actor_calls import ActorCalls
-from cluster.gateway.streams.batch import Batch, Place
-from cluster.gateway.streams.records import Records
+from cluster.gateway.streams.store_changes import Place, StoreChanges
+from cluster.gateway.streams.store_records import StoreRecords
 from cluster.gateway.streams.twin import Twin
 
 NAMESPACE = "serve"  # where Serve names its actors too
@@ -36,16 +36,16 @@ class StoreActor:
     def __init__(self, app_name: str, number: int) -> None:
         self._number = number
         self._life = secrets.token_hex(8)
-        self._records = Records()
+        self._records = StoreRecords()
         self._twin = Twin(ActorCalls(lambda _: (1 - number, start(app_name, 1 - number))))
         self._heard = time.monotonic()
         self._tending: asyncio.Task[None] | None = None
 
-    async def write(self, batch: Batch) -> None:
-        """Store the batch, here and there; an empty one only says that the gateway still exists."""
+    async def write(self, changes: StoreChanges) -> None:
+        """Store them, here and there; none at all only says that the gateway still exists."""
         self._hear()
-        await self.take(batch)
-        await self._twin.pass_on(batch)
+        await self.take(changes)
+        await self._twin.pass_on(changes)
 
     async def find_stream(self, request_id: str) -> StreamRecord | None:
         """Raises if the other one would have to say, and does not answer; so does the next."""
@@ -74,8 +74,8 @@ class StoreActor:
         self._hear(idle_seconds)
         return self._life, _here()
 
-    async def take(self, batch: Batch) -> None:
-        self._records.write(batch, time.monotonic())
+    async def take(self, changes: StoreChanges) -> None:
+        self._records.write(changes, time.monotonic())
 
     async def look_for_stream(self, request_id: str) -> StreamRecord | None:
         return self._records.streams.find(request_id, time.monotonic())

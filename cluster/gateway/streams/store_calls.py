@@ -10,8 +10,8 @@ import ray
 
 from cluster.api.errors import Unavailable
 from cluster.gateway.streams.actor_calls import ANSWER_SECONDS, START_SECONDS, TROUBLES, ActorCalls
-from cluster.gateway.streams.batch import Batch
 from cluster.gateway.streams.store_actor import IDLE_SECONDS, NAMESPACE, actor_name, start
+from cluster.gateway.streams.store_changes import StoreChanges
 
 
 class StoreCalls:
@@ -29,11 +29,11 @@ class StoreCalls:
         if not is_awake and (self._waking is None or self._waking.done()):
             self._waking = asyncio.create_task(self._wake())
 
-    async def write(self, batch: Batch) -> None:
+    async def write(self, changes: StoreChanges) -> None:
         """Return when both actors have it, or one that lives alone. Raises Unavailable."""
         if self._waking is not None:
             await asyncio.wait([self._waking])  # also others' way: it is not cancelled with this call
-        await self.ask("write", batch)
+        await self.ask("write", changes)
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         """Raises Unavailable."""

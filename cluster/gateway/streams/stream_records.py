@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from cluster.api.responses.resuming.streams import StreamRecord, Told
-from cluster.gateway.streams.batch import Batch
+from cluster.gateway.streams.store_changes import StoreChanges
 
 MAX_BYTES = 64 << 20
 TOKEN_BYTES, RECORD_BYTES = 72, 1024  # their approximate size in memory
@@ -24,12 +24,12 @@ class StreamRecords:
     def __len__(self) -> int:
         return len(self._records)
 
-    def write(self, batch: Batch, now: float) -> None:
-        for request_id, record in batch.opened.items():
+    def write(self, changes: StoreChanges, now: float) -> None:
+        for request_id, record in changes.opened.items():
             self._open(request_id, record, now)
-        for told in batch.told:
+        for told in changes.told:
             self._tell(told, now)
-        for request_id in batch.closed:
+        for request_id in changes.closed:
             if request_id in self._until:
                 self._until[request_id] = now + CLOSED_SECONDS
         while self._num_bytes > self._max_bytes:
@@ -38,13 +38,15 @@ class StreamRecords:
     def find(self, request_id: str, now: float) -> StreamRecord | None:
         return self._records.get(request_id) if self._until.get(request_id, now) > now else None
 
-    def everything(self, now: float) -> Iterator[Batch]:
-        """For another copy. Each batch is made when it is asked for, of what is stored then."""
+    def everything(self, now: float) -> Iterator[StoreChanges]:
+        """For another copy. Each part is made when it is asked for, of what is stored then."""
         request_ids = list(self._records)
         for first in range(0, len(request_ids), NUM_AT_ONCE):
             some = request_ids[first : first + NUM_AT_ONCE]
             there = {each: self._records[each] for each in some if each in self._records}
-            yield Batch(opened=there, closed=[each for each in there if self._until[each] <= now + CLOSED_SECONDS])
+            yield StoreChanges(
+                opened=there, closed=[each for each in there if self._until[each] <= now + CLOSED_SECONDS]
+            )
 
     def sweep(self, now: float) -> None:
         """Drop what is too old."""

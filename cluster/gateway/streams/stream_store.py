@@ -10,9 +10,9 @@ import logging
 
 from cluster.api.errors import Unavailable
 from cluster.api.responses.resuming.streams import StreamRecord, Told
-from cluster.gateway.streams.batch import Batch
 from cluster.gateway.streams.store_actor import IDLE_SECONDS
 from cluster.gateway.streams.store_calls import StoreCalls
+from cluster.gateway.streams.store_changes import StoreChanges
 from engine.errors import in_a_line
 
 logger = logging.getLogger("squadron.gateway")
@@ -25,24 +25,24 @@ class StreamStoreClient:
 
     def __init__(self, app_name: str) -> None:
         self._calls = StoreCalls(app_name)
-        self._batch = Batch()
+        self._changes = StoreChanges()
         self._news, self._haste = asyncio.Event(), asyncio.Event()
-        self._written = asyncio.Event()  # one event per batch, set once it is written
+        self._written = asyncio.Event()  # one event per write, set once it is done
         self._writing = asyncio.create_task(self._write())
 
     async def open(self, request_id: str, record: StreamRecord) -> None:
-        self._batch.opened[request_id] = record
+        self._changes.opened[request_id] = record
         written = self._written
         self._news.set()
         self._haste.set()
         await written.wait()
 
     def told(self, told: Told) -> None:
-        self._batch.told.append(told)
+        self._changes.told.append(told)
         self._news.set()
 
     def close(self, request_id: str) -> None:
-        self._batch.closed.append(request_id)
+        self._changes.closed.append(request_id)
         self._news.set()
 
     async def find(self, request_id: str) -> StreamRecord | None:
@@ -59,10 +59,10 @@ class StreamStoreClient:
                 await asyncio.wait_for(self._news.wait(), IDLE_SECONDS / 10)
             self._news.clear()
             self._haste.clear()
-            batch, written = self._batch, self._written
-            self._batch, self._written = Batch(), asyncio.Event()
+            changes, written = self._changes, self._written
+            self._changes, self._written = StoreChanges(), asyncio.Event()
             try:
-                await self._calls.write(batch)
+                await self._calls.write(changes)
             except Unavailable as error:
                 logger.error("streams could not be stored: %s", in_a_line(error.__cause__ or error))
             written.set()

@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from cluster.gateway.streams.actor_calls import START_SECONDS, TROUBLES, ActorCalls
-from cluster.gateway.streams.batch import Batch
-from cluster.gateway.streams.records import Records
+from cluster.gateway.streams.store_changes import StoreChanges
+from cluster.gateway.streams.store_records import StoreRecords
 from engine.errors import in_a_line
 
 logger = logging.getLogger("squadron.gateway")
@@ -26,11 +26,11 @@ class Twin:
         self._told: str | None = None  # which of its lives is told what is new; None: it has to be given all first
         self.tended = asyncio.Event()  # since the first time that it has all, or could not be given it
 
-    async def pass_on(self, batch: Batch) -> None:
+    async def pass_on(self, changes: StoreChanges) -> None:
         """Return once it has stored it, too, or has shown that it cannot."""
         if self._told is not None:
             try:
-                await self._calls.ask("take", batch, seconds=TWIN_SECONDS)
+                await self._calls.ask("take", changes, seconds=TWIN_SECONDS)
             except TROUBLES as error:
                 self._lose(error)
 
@@ -38,7 +38,7 @@ class Twin:
         """Raises one of TROUBLES."""
         return await self._calls.ask(method, *arguments, seconds=TWIN_SECONDS)
 
-    async def tend(self, records: Records, idle_seconds: float) -> str | None:
+    async def tend(self, records: StoreRecords, idle_seconds: float) -> str | None:
         """Have it be there, and have all that is stored here; its node, if that is so.
         `idle_seconds`: since any gateway was heard here.
         """
@@ -46,8 +46,8 @@ class Twin:
             life, node = await self._calls.ask("meet", idle_seconds, seconds=START_SECONDS)
             if life != self._told:
                 self._told = life  # from now on it is told what is new
-                for batch in records.everything(time.monotonic()):
-                    await self._calls.ask("take", batch, seconds=START_SECONDS)
+                for changes in records.everything(time.monotonic()):
+                    await self._calls.ask("take", changes, seconds=START_SECONDS)
         except TROUBLES as error:
             self._lose(error)
         self.tended.set()

@@ -8,8 +8,8 @@ import pytest
 
 from cluster.gateway.streams import store_calls
 from cluster.gateway.streams.actor_calls import ActorCalls
-from cluster.gateway.streams.batch import Batch
 from cluster.gateway.streams.store_calls import StoreCalls
+from cluster.gateway.streams.store_changes import StoreChanges
 
 
 class Handle:
@@ -71,11 +71,11 @@ async def test_a_caller_that_leaves_while_the_actors_start_takes_nobody_along(
     monkeypatch.setattr(store_calls.ray, "get_actor", lambda name, namespace: handles[int(name[-1])])
     calls = StoreCalls("app")
     calls.wake()
-    leaving, staying = (asyncio.create_task(calls.write(Batch())) for _ in range(2))
+    leaving, staying = (asyncio.create_task(calls.write(StoreChanges())) for _ in range(2))
     await asyncio.sleep(0)
     leaving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await leaving
     handles[0].told.set()
     await staying
-    await calls.write(Batch())
+    await calls.write(StoreChanges())

@@ -1,11 +1,11 @@
 """Stored responses: whose they are, and what is dropped."""
 
-from cluster.gateway.streams.batch import Batch, Kept
 from cluster.gateway.streams.response_records import BATCH_BYTES, RECORD_BYTES, ResponseRecords
+from cluster.gateway.streams.store_changes import Kept, StoreChanges
 
 
 def keep(records: ResponseRecords, name: str, record: bytes = b"x") -> None:
-    records.write(Batch(kept=[Kept((b"", name), record, 10.0)]), now=0.0)
+    records.write(StoreChanges(kept=[Kept((b"", name), record, 10.0)]), now=0.0)
 
 
 def found(records: ResponseRecords, *names: str) -> list[bytes | None]:
@@ -14,11 +14,11 @@ def found(records: ResponseRecords, *names: str) -> list[bytes | None]:
 
 def test_only_the_owner_finds_one_until_it_is_too_old() -> None:
     records = ResponseRecords()
-    records.write(Batch(kept=[Kept((b"one", "resp_1"), b"x", 7.0)]), now=3.0)
+    records.write(StoreChanges(kept=[Kept((b"one", "resp_1"), b"x", 7.0)]), now=3.0)
     assert records.find((b"one", "resp_1"), now=9.0) == b"x"
     assert records.find((b"two", "resp_1"), now=9.0) is None
     assert records.find((b"one", "resp_1"), now=10.0) is None
-    records.write(Batch(forgotten=[(b"two", "resp_1")]), now=9.0)
+    records.write(StoreChanges(forgotten=[(b"two", "resp_1")]), now=9.0)
     assert records.find((b"one", "resp_1"), now=9.0) == b"x"
     records.sweep(now=10.0)
     assert len(records) == 0
@@ -28,7 +28,7 @@ def test_one_that_is_forgotten_stays_so_whatever_another_copy_has() -> None:
     records, another = ResponseRecords(), ResponseRecords()
     keep(records, "resp_1")
     keep(another, "resp_1")
-    records.write(Batch(forgotten=[(b"", "resp_1"), (b"", "resp_2")]), now=0.0)
+    records.write(StoreChanges(forgotten=[(b"", "resp_1"), (b"", "resp_2")]), now=0.0)
     for batch in another.everything(now=0.0):
         records.write(batch, now=0.0)
     keep(records, "resp_2")
@@ -42,7 +42,7 @@ def test_the_ids_of_those_that_are_forgotten_are_bounded_and_cost_no_response_it
     records = ResponseRecords(max_count=2)
     keep(records, "stays")
     for number in range(4):
-        records.write(Batch(forgotten=[(b"", str(number))]), now=0.0)
+        records.write(StoreChanges(forgotten=[(b"", str(number))]), now=0.0)
     assert [records.is_forgotten((b"", str(number))) for number in range(4)] == [False, False, True, True]
     assert found(records, "stays") == [b"x"]
 
@@ -54,7 +54,7 @@ def test_another_copy_gets_all_for_the_time_that_is_left() -> None:
     batches = records.everything(now=4.0)
     copy.write(next(batches), now=100.0)
     copy.write(next(batches), now=100.0)
-    records.write(Batch(forgotten=[(b"", "4")]), now=4.0)
+    records.write(StoreChanges(forgotten=[(b"", "4")]), now=4.0)
     for batch in batches:
         assert sum(len(kept.record) for kept in batch.kept) <= BATCH_BYTES
         copy.write(batch, now=100.0)

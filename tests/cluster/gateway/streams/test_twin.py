@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cluster.gateway.streams import store_actor
-from cluster.gateway.streams.batch import Batch, Kept
 from cluster.gateway.streams.store_actor import StoreActor
+from cluster.gateway.streams.store_changes import Kept, StoreChanges
 
 PLACE = (b"", "resp_1")
 
@@ -44,8 +44,8 @@ def actors(monkeypatch: pytest.MonkeyPatch) -> list[Handle]:
     return handles
 
 
-def kept(record: bytes = b"x", place: tuple[bytes, str] = PLACE) -> Batch:
-    return Batch(kept=[Kept(place, record, 60.0)])
+def kept(record: bytes = b"x", place: tuple[bytes, str] = PLACE) -> StoreChanges:
+    return StoreChanges(kept=[Kept(place, record, 60.0)])
 
 
 async def until_known(handle: Handle, place: tuple[bytes, str] = PLACE) -> bytes:
@@ -62,7 +62,7 @@ async def test_what_one_is_told_both_have_when_it_answers(actors: list[Handle]) 
     await one.actor.write(kept())
     assert await other.actor.look_for_response(PLACE) == b"x"
     await other.actor.wake()
-    await other.actor.write(Batch(forgotten=[PLACE]))
+    await other.actor.write(StoreChanges(forgotten=[PLACE]))
     assert await one.actor.look_for_response(PLACE) is None
 
 
@@ -72,7 +72,7 @@ async def test_one_that_was_away_gets_what_it_lacks_and_revives_nothing(actors: 
     await one.actor.write(kept(place=(b"", "gone")))
     other.is_away, before = True, other.called.count("take")
     await one.actor.write(kept())
-    await one.actor.write(Batch(forgotten=[(b"", "gone")]))
+    await one.actor.write(StoreChanges(forgotten=[(b"", "gone")]))
     assert other.called.count("take") == before + 1, "one that does not answer is not waited for again"
     assert await one.actor.find_response((b"", "gone")) is None, "it need not be asked"
     assert await other.actor.look_for_response((b"", "gone")) == b"x"

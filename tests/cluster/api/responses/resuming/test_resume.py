@@ -13,7 +13,8 @@ import pytest
 
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.responses.resuming.streams import StreamRecord, Told
-from cluster.gateway.streams.stream_records import Batch, StreamRecords
+from cluster.gateway.streams.store_changes import StoreChanges
+from cluster.gateway.streams.stream_records import StreamRecords
 from engine.errors import FingerprintChanged
 from tests.cluster.api.scripted import FINGERPRINT, MODEL, Running, Script, running
 
@@ -40,14 +41,14 @@ class Streams:
         self.is_deaf = False
 
     async def open(self, request_id: str, record: StreamRecord) -> None:
-        self.records.write(Batch(opened={request_id: record}), 0.0)
+        self.records.write(StoreChanges(opened={request_id: record}), 0.0)
 
     def told(self, told: Told) -> None:
         if not self.is_deaf:
-            self.records.write(Batch(told=[told]), 0.0)
+            self.records.write(StoreChanges(told=[told]), 0.0)
 
     def close(self, request_id: str) -> None:
-        self.records.write(Batch(closed=[request_id]), 0.0)
+        self.records.write(StoreChanges(closed=[request_id]), 0.0)
 
     async def find(self, request_id: str) -> StreamRecord | None:
         return self.records.find(request_id, 0.0)

@@ -10,9 +10,9 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 
 from cluster.api.keys.key_ring import KeyRing
-from cluster.gateway.streams import batch
-from cluster.gateway.streams.batch import Batch
+from cluster.gateway.streams import store_changes
 from cluster.gateway.streams.response_records import ResponseRecords
+from cluster.gateway.streams.store_changes import StoreChanges
 from engine.errors import Overloaded
 from engine.request import ChatPrompt
 from tests.cluster.api.routes.dialects.said import TEXTS, events_of
@@ -34,7 +34,7 @@ class Kept:
 
     async def keep(self, owner: bytes, response_id: str, record: bytes) -> bool:
         if self.works:
-            self.records.write(Batch(kept=[batch.Kept((owner, response_id), record, 1.0)]), 0.0)
+            self.records.write(StoreChanges(kept=[store_changes.Kept((owner, response_id), record, 1.0)]), 0.0)
         return self.works
 
     async def find(self, owner: bytes, response_id: str) -> bytes | None:
@@ -42,7 +42,7 @@ class Kept:
 
     async def forget(self, owner: bytes, response_id: str) -> bool:
         was_there = await self.find(owner, response_id) is not None
-        self.records.write(Batch(forgotten=[(owner, response_id)]), 0.0)
+        self.records.write(StoreChanges(forgotten=[(owner, response_id)]), 0.0)
         return was_there
 
 

@@ -17,9 +17,9 @@ class Kept(NamedTuple):
 
 
 @dataclass(slots=True)
-class Batch:
+class StoreChanges:
     """New streams, tokens, streams that are no longer read; new responses, and those that their
-    owners deleted. What is stored after several batches does not depend on their order, but for
+    owners deleted. What is stored after several of these does not depend on their order, but for
     tokens that come before the ones that they follow, which are dropped.
     """
 

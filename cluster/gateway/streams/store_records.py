@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from cluster.gateway.streams.batch import Batch
 from cluster.gateway.streams.response_records import ResponseRecords
+from cluster.gateway.streams.store_changes import StoreChanges
 from cluster.gateway.streams.stream_records import StreamRecords
 
 
-class Records:
+class StoreRecords:
     """Streams and responses. `now` is of any monotonic clock."""
 
     def __init__(self) -> None:
@@ -17,12 +17,12 @@ class Records:
     def __bool__(self) -> bool:
         return bool(self.streams or self.responses)
 
-    def write(self, batch: Batch, now: float) -> None:
-        self.streams.write(batch, now)
-        self.responses.write(batch, now)
+    def write(self, changes: StoreChanges, now: float) -> None:
+        self.streams.write(changes, now)
+        self.responses.write(changes, now)
 
-    def everything(self, now: float) -> Iterator[Batch]:
-        """For another copy. Each batch is made when it is asked for, of what is stored then."""
+    def everything(self, now: float) -> Iterator[StoreChanges]:
+        """For another copy. Each part is made when it is asked for, of what is stored then."""
         yield from self.streams.everything(now)
         yield from self.responses.everything(now)
 
