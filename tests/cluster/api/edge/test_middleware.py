@@ -1,19 +1,29 @@
 """Keys, headers, and the routes that say how the server is."""
 
+import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from cluster.api.app import build
+from cluster.api.batches import FileObject, Owner
 from cluster.api.edge.middleware import Edge
+from cluster.api.errors import ApiError
 from cluster.api.keys.key_ring import KeyRing
-from cluster.api.models.model import Model, Models
+from cluster.api.models.adapters import ADAPTER_PATHS
+from cluster.api.models.controls import CONTROL_PATHS
+from cluster.api.models.model import Model, Models, ServedModel
+from cluster.api.options import HttpOptions
+from cluster.api.service import KILL_PATH
 from cluster.version import VERSION
-from tests.cluster.api.scripted import MODEL, Running, ScriptedService, running
+from tests.cluster.api.scripted import MODEL, Running, ScriptedService, listening, running
 
 KEYS = ("sk-one", "sk-zwö")
 PATHS = [
@@ -30,14 +40,48 @@ PATHS = [
 
 
 OPEN = {"/health", "/", "/page/main.js"}
-PLACES = {"file": "main.js", "model_id": "unknown", "request_id": "unknown", "response_id": "unknown"}  # in paths
+PLACES = {"file": "main.js"} | dict.fromkeys(
+    ("model_id", "request_id", "response_id", "file_id", "batch_id"), "unknown"
+)  # in paths
+
+
+class Nothing:
+    """`Batches` without any, a `Controller` whose engines are awake, an `AdapterLoader` and a
+    `WorkerKiller`, none of which has anything to do.
+    """
+
+    def files(self, owner: Owner) -> list[FileObject]:
+        return []
+
+    batches = files
+
+    def file(self, owner: Owner, name: str) -> None:
+        raise ApiError(404, "There is none", code="not_found")
+
+    delete_file = batch = cancel = file
+
+    async def control(self, what: str, *arguments: Any) -> None:
+        """It is so already."""
+
+    async def state(self) -> dict[str, bool]:
+        return {"is_paused": False, "is_sleeping": False}
+
+    async def kill_worker(self) -> dict[str, Any]:
+        return {}
+
+
+def whole(options: HttpOptions) -> FastAPI:
+    """The application with everything that a configuration can add to it."""
+    service, nothing = ScriptedService(), Nothing()
+    model = Model(name=MODEL, max_model_len=8, vocab_size=8)
+    models = Models([ServedModel(model, service, nothing, nothing)], can_load=True)  # type: ignore[arg-type]
+    options = replace(options, enable_sleep_mode=True)
+    return build(service, models, options, batches=nothing, killer=nothing)  # type: ignore[arg-type]
 
 
 def every_route() -> list[tuple[str, str]]:
     """All methods and paths of the application, open ones included."""
-    service = ScriptedService()
-    app = build(service, Models.one(service, Model(name="m", max_model_len=8, vocab_size=8)))
-    routes = [route for route in app.routes if isinstance(route, Route)]
+    routes = [route for route in whole(HttpOptions()).routes if isinstance(route, Route)]
     return sorted(
         (method, re.sub(r"{(\w+)(:path)?}", lambda place: PLACES[place[1]], route.path))
         for route in routes
@@ -77,15 +121,30 @@ def test_no_key(guarded: httpx.Client, method: str, path: str, headers: list[tup
 
 
 def test_there_are_all_routes() -> None:
-    assert len(every_route()) >= 18 and {path for _, path in every_route()} > OPEN
+    paths = {path for _, path in every_route()}
+    assert paths > OPEN | set(CONTROL_PATHS) | set(ADAPTER_PATHS) | {KILL_PATH}
+    assert paths > {"/v1/files", "/v1/files/unknown/content", "/v1/batches", "/v1/batches/unknown/cancel"}
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A server with every route there is, and a key that may use them all."""
+    file = tmp_path_factory.mktemp("keys") / "keys.yaml"
+    keys = [{"name": "all", "key": "sk-one", "loads_adapters": True, "controls_engines": True}]
+    file.write_text(json.dumps({"keys": keys}), encoding="utf-8")
+    app = whole(HttpOptions(api_keys=KeyRing(file=str(file))))
+    with listening(app) as port:
+        url = f"http://127.0.0.1:{port}"
+        with httpx.Client(base_url=url, headers={"origin": url}) as client:  # as the server's own page
+            yield client
 
 
 @pytest.mark.parametrize(("method", "path"), every_route())
-def test_every_route_but_those_that_are_open_needs_a_key(guarded: httpx.Client, method: str, path: str) -> None:
+def test_every_route_but_those_that_are_open_needs_a_key(everything: httpx.Client, method: str, path: str) -> None:
     for bad in (None, b"", b"Bearer", b"Bearer wrong", "Bearer sk-ø".encode(), b"Bearer \xff\xfe", b"Basic sk-one"):
         headers = [] if bad is None else [(b"authorization", bad)]
-        assert guarded.request(method, path, headers=headers).status_code == (200 if path in OPEN else 401)
-    good = guarded.request(method, path, headers=[(b"authorization", b"Bearer sk-one")])
+        assert everything.request(method, path, headers=headers).status_code == (200 if path in OPEN else 401)
+    good = everything.request(method, path, headers=[(b"authorization", b"Bearer sk-one")])
     assert good.status_code in (200, 404, 415), "which only the routes answer"
 
 
