@@ -6,17 +6,18 @@ later one counts. After an exchange both know the same. What a process has count
 long as any process that has its entry runs.
 
 To bound the ledger's size, entries that have not changed for long are merged into one sum.
-Processes need not do this at the same time: a merged sum names the entries that it contains. A
-process that lives and finds its own name there counts on under another one.
+Processes need not do this at the same time: a merged sum names the entries that it contains, with
+what each had counted. One that could not be reached for long and is back has an entry again, of
+which that much does not count.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 
-from cluster.metrics.figures import Figures, summed
+from cluster.metrics.figures import Figures, summed, without
 
-KEPT_SECONDS = 600.0  # after which a silent process is gone for good
-NUM_NAMES_KEPT = 4096
+KEPT_SECONDS = 600.0  # after which a silent process is merged
+NUM_NAMES_KEPT = 4096  # of merged ones
+NUM_FIGURES_KEPT = 64  # with what they had counted; others that come back are not counted any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,38 +29,53 @@ class Entry:
 @dataclass(slots=True)
 class Ledger:
     """`entries` by name of the process; `gone` is the sum of `num_gone` others, the last of which
-    are named.
+    are named: `merged` has their last entries, or None where these are no longer known.
     """
 
     entries: dict[str, Entry] = field(default_factory=dict)
     gone: Figures = field(default_factory=dict)
     num_gone: int = 0
-    names_gone: deque[str] = field(default_factory=lambda: deque(maxlen=NUM_NAMES_KEPT))
+    merged: dict[str, Entry | None] = field(default_factory=dict)  # in the order of merging
 
     def note(self, name: str, made: float, figures: Figures) -> None:
         """What a process has counted; older figures than the known ones change nothing."""
-        known = self.entries.get(name)
-        if (known is None or known.made < made) and name not in self.names_gone:
+        known = self.entries.get(name) or self.merged.get(name)
+        if not self.has_forgotten(name) and (known is None or known.made < made):
             self.entries[name] = Entry(made, figures)
 
     def learn(self, other: "Ledger") -> None:
         """All that the other one knows."""
         if other.num_gone > self.num_gone:
-            self.gone, self.num_gone = other.gone, other.num_gone
-            self.names_gone = deque(other.names_gone, NUM_NAMES_KEPT)
-            for name in self.names_gone:
-                self.entries.pop(name, None)
+            self.gone, self.num_gone, self.merged = other.gone, other.num_gone, dict(other.merged)
+            entries, self.entries = self.entries, {}
+            for name, entry in entries.items():
+                self.note(name, entry.made, entry.figures)
         for name, entry in other.entries.items():
             self.note(name, entry.made, entry.figures)
 
+    def has_forgotten(self, name: str) -> bool:
+        """Whether the process was merged, and nobody knows what it had counted by then."""
+        return name in self.merged and self.merged[name] is None
+
     def total(self) -> Figures:
-        return summed([self.gone, *(entry.figures for entry in self.entries.values())])
+        return summed([self.gone, *map(self._not_merged, self.entries)])
 
     def merge(self, name: str) -> None:
-        """Add up the figures of a process that is gone for good."""
-        self.gone = summed([self.gone, self.entries.pop(name).figures])
+        """Add up the figures of a process that seems to be gone for good."""
+        self.gone = summed([self.gone, self._not_merged(name)])
         self.num_gone += 1
-        self.names_gone.append(name)
+        self.merged.pop(name, None)
+        self.merged[name] = self.entries.pop(name)
+        silent = [each for each in self.merged if each not in self.entries]
+        for each in silent[:-NUM_FIGURES_KEPT]:
+            self.merged[each] = None
+        for each in silent[:-NUM_NAMES_KEPT]:
+            del self.merged[each]
+
+    def _not_merged(self, name: str) -> Figures:
+        """What the process has counted, without what is in the sum already."""
+        figures, merged = self.entries[name].figures, self.merged.get(name)
+        return figures if merged is None else without(figures, merged.figures)
 
 
 class Silences:
@@ -71,7 +87,7 @@ class Silences:
         self._seen: dict[str, tuple[float, float]] = {}  # the last entry's `made`, and when it was new here
 
     def tidy(self, ledger: Ledger, now: float) -> None:
-        """Merge the entries of processes that are gone for good. To be called when all that live
+        """Merge the entries of processes that are silent for long. To be called when all that live
         have just told their figures; `now`: seconds of a clock that is never set.
         """
         before, self._seen = self._seen, {}

@@ -49,7 +49,7 @@ class Monitoring:
         self._ledger.learn(other)
         for report in self._all_reports():
             self._ledger.note(report.replica, report.totals.made, totals_of(report))
-        if self._name in self._ledger.names_gone:  # others have not heard of this gateway for long
+        if self._ledger.has_forgotten(self._name):  # others have not heard of this gateway for very long
             self._name, self._counted_before = _new_name(), self._told
         self._told = self._counters.figures()
         if self._counts_process:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from cluster.metrics.ledger import KEPT_SECONDS, Ledger, Silences
+from cluster.metrics.ledger import KEPT_SECONDS, NUM_FIGURES_KEPT, NUM_NAMES_KEPT, Ledger, Silences
 
 STEPS = ("steps", ())
 
@@ -42,8 +42,37 @@ def test_processes_gone_for_good_are_added_up_once_wherever_that_is_done():
     of_two.tidy(two, now)
     for ledger in (one, two):
         assert ledger.entries.keys() == {"alive"} and ledger.total() == {STEPS: 12.0}
-    two.note("gone", now, {STEPS: 6.0})  # it is in the sum already
+    two.note("gone", 1000.0, {STEPS: 5.0})  # it is in the sum already
     assert two.total() == {STEPS: 12.0}
+
+
+def test_a_process_that_was_merged_and_is_back_is_counted_once_wherever_it_was_merged():
+    one, two = Ledger(), Ledger()
+    one.note("cut off", 1.0, {STEPS: 5.0})
+    two.learn(one)
+    one.merge("cut off")
+    two.note("cut off", 2.0, {STEPS: 8.0})  # which the other one did not hear
+    two.learn(one)
+    one.learn(two)
+    assert one.total() == two.total() == {STEPS: 8.0}
+    two.merge("cut off")
+    two.note("cut off", 3.0, {STEPS: 9.0})
+    one.learn(two)
+    assert one.total() == two.total() == {STEPS: 9.0} and (one.num_gone, one.gone) == (2, {STEPS: 8.0})
+
+
+def test_what_is_kept_of_merged_processes_is_bounded_and_none_counts_twice():
+    ledger = Ledger()
+    for number in range(NUM_NAMES_KEPT + NUM_FIGURES_KEPT):
+        ledger.note(f"engine {number}", 1.0, {STEPS: 1.0})
+        ledger.merge(f"engine {number}")
+        if number == 0:
+            ledger.note("engine 0", 2.0, {STEPS: 2.0})  # it is back, and stays
+    assert len(ledger.merged) == NUM_NAMES_KEPT + 1
+    assert sum(entry is not None for entry in ledger.merged.values()) == NUM_FIGURES_KEPT + 1
+    ledger.note(f"engine {NUM_NAMES_KEPT - 1}", 2.0, {STEPS: 100.0})  # what it had counted is not known any more
+    ledger.note("engine 0", 3.0, {STEPS: 3.0})
+    assert ledger.total() == {STEPS: NUM_NAMES_KEPT + NUM_FIGURES_KEPT + 2.0}
 
 
 def test_a_process_whose_clock_is_behind_is_not_gone():

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cluster.gateway.gateway import Gateway
 from cluster.gateway.monitoring.monitoring import Monitoring
 from cluster.metrics.counters import Counters
-from cluster.metrics.ledger import Ledger
+from cluster.metrics.ledger import NUM_FIGURES_KEPT, Ledger
 from cluster.replica.delta_channel.client import DeltaClient
 from tests.cluster.gateway.monitoring.test_engine_figures import report
 
@@ -61,19 +61,53 @@ async def test_what_a_dead_replica_and_a_dead_gateway_counted_stays_in_the_sums(
 
 
 def test_a_gateway_that_others_take_for_gone_counts_on() -> None:
-    """As one that they could not reach for long."""
+    """As one that they could not reach for long, and which was asked for its figures meanwhile."""
     cut_off, other = [Monitoring("one", Counters({}), list, list, counts_process=False) for _ in range(2)]
     cut_off._counters.count("squadron:steps", by=3)
-    ledger = Ledger()
-    ledger.learn(cut_off.exchange(Ledger()))
-    (name,) = ledger.entries
-    ledger.merge(name)
-    other.exchange(ledger)
-    for expected in (3, 7, 11):
+    other.exchange(cut_off.exchange(Ledger()))
+    (name,) = other._ledger.entries.keys() - {other._name}
+    other._ledger.merge(name)
+    cut_off._counters.count("squadron:steps", by=2)
+    cut_off.exchange(Ledger())
+    for expected in (5, 9, 13):
         for each in (cut_off, other):
             each.exchange((other if each is cut_off else cut_off).exchange(Ledger()))
             assert each._ledger.total()["squadron:steps", ()] == expected
         cut_off._counters.count("squadron:steps", by=4)
+
+
+def test_a_gateway_whose_merged_figures_are_forgotten_counts_on_under_another_name() -> None:
+    cut_off, other = [Monitoring("one", Counters({}), list, list, counts_process=False) for _ in range(2)]
+    cut_off._counters.count("squadron:steps", by=3)
+    other.exchange(cut_off.exchange(Ledger()))
+    (name,) = other._ledger.entries.keys() - {other._name}
+    other._ledger.merge(name)
+    for number in range(NUM_FIGURES_KEPT):
+        other._ledger.note(str(number), 0.0, {})
+        other._ledger.merge(str(number))
+    for expected in (3, 7, 11):
+        cut_off.exchange(other.exchange(Ledger()))
+        other.exchange(cut_off.exchange(Ledger()))
+        assert other._ledger.total() == cut_off._ledger.total() == {("squadron:steps", ()): expected}
+        cut_off._counters.count("squadron:steps", by=4)
+
+
+def test_an_engine_replica_that_was_taken_for_gone_is_counted_when_it_is_back() -> None:
+    told = report("one", 5)
+    gateways = [Monitoring("m", Counters({}), list, lambda: [told], counts_process=False) for _ in range(2)]
+    for each, another in (gateways, gateways[::-1]):
+        each.exchange(another.exchange(Ledger()))
+    gateways[0]._ledger.merge("one")
+    for num_steps in (8, 9):
+        told = report("one", num_steps)
+        for each, another in (gateways, gateways[::-1]):
+            each.exchange(another.exchange(Ledger()))
+            assert each._ledger.total()["squadron:steps", ()] == num_steps
+    gateways[1]._ledger.merge("one")
+    told = report("one", 10)
+    for each, another in (gateways, gateways[::-1]):
+        each.exchange(another.exchange(Ledger()))
+        assert each._ledger.total()["squadron:steps", ()] == 10
 
 
 async def _nothing(*_: Any) -> bool:
