@@ -102,12 +102,13 @@ class FingerprintChanged(SquadronError):
 
 class Overloaded(SquadronError):
     """Too many requests are waiting; the same request may be accepted later: in about `retry_after`
-    seconds, as far as is known.
+    seconds, as far as is known. `limit`: the name of the one that it met, if that is a queue's.
     """
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, retry_after: float | None = None, limit: str | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.limit = limit
 
 
 def in_a_line(error: BaseException) -> str:

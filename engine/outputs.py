@@ -86,6 +86,9 @@ class RequestMetrics:
     first_token_time: float | None = None
     finished_time: float | None = None
     num_preemptions: int = 0
+    # From its first scheduling to its end, once it has ended:
+    scheduler_seconds: float = 0.0  # that steps were scheduled
+    execute_seconds: float = 0.0  # that the slowest rank of each step worked
     num_draft_tokens: int = 0
     accepted_at: list[int] = field(default_factory=list)  # drafted tokens that were right, by place in the draft
     phase: Phase = "queue"

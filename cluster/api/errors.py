@@ -27,7 +27,7 @@ from engine.errors import (
 )
 
 MAX_MESSAGE = 1000  # characters
-REFUSALS = "squadron.refusals"  # among a scope's `extensions`: what counts errors, by their code
+REFUSALS = "squadron.refusals"  # among a scope's `extensions`: what counts errors, by their code and limit
 MIN_RETRY_AFTER, MAX_RETRY_AFTER = 1, 120  # seconds; the openai client does not retry if it is more
 OVERLOAD_RETRY_AFTER, RESTART_RETRY_AFTER = 2.0, 5.0  # at least
 SHUTDOWN_RETRY_AFTER = 10.0
@@ -36,7 +36,9 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 
 
 class ApiError(SquadronError):
-    """An error answer. `retry_after` in seconds, `param` a path such as `messages[0].content`."""
+    """An error answer. `retry_after` in seconds, `param` a path such as `messages[0].content`,
+    `limit`: see `Overloaded`.
+    """
 
     def __init__(
         self,
@@ -47,8 +49,10 @@ class ApiError(SquadronError):
         param: str | None = None,
         retry_after: float | None = None,
         headers: Mapping[str, str] | None = None,
+        limit: str | None = None,
     ) -> None:
         super().__init__(message)
+        self.limit = limit
         self.status = status
         self.message = message
         self.code = code
@@ -118,7 +122,7 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(503, str(error), code=FINGERPRINT_CHANGED, retry_after=_spread(RESTART_RETRY_AFTER))
         case Overloaded():
             retry_after = _spread(error.retry_after or OVERLOAD_RETRY_AFTER)
-            return ApiError(503, str(error), code="server_overloaded", retry_after=retry_after)
+            return ApiError(503, str(error), code="server_overloaded", retry_after=retry_after, limit=error.limit)
         case EngineDead():
             return Unavailable(str(error), code="engine_restarting", retry_after=_spread(RESTART_RETRY_AFTER))
         case ClientDisconnect():
@@ -166,7 +170,7 @@ class ErrorResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         count_refusal = scope.get("extensions", {}).get(REFUSALS)
         if count_refusal is not None:
-            count_refusal(self._error.code)
+            count_refusal(self._error.code, self._error.limit)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if is_anthropic(path):
             self.body = error_body(self._error, path)

@@ -71,15 +71,18 @@ class Door:
             room = Load(left, (fill.room - waiting).num_tokens)
             _check_share(more, self._journals.waiting.of(share.key) + arriving.of_key, room, share.weight, wait)
         if wait is not None and wait > (seconds or math.inf):
-            raise Overloaded(f"the queue takes about {wait:.0f} s, and timeout={seconds:g}", retry_after=wait)
+            message = f"the queue takes about {wait:.0f} s, and timeout={seconds:g}"
+            raise Overloaded(message, retry_after=wait, limit="timeout")
         if wait is not None and wait > (self._max_queue_seconds or math.inf) and not is_let_in:
             limit = f"max_queue_seconds={self._max_queue_seconds:g}"
-            raise Overloaded(f"the queue takes about {wait:.0f} s, and {limit}", retry_after=wait)
+            message = f"the queue takes about {wait:.0f} s, and {limit}"
+            raise Overloaded(message, retry_after=wait, limit="max_queue_seconds")
         try:
             # Some of its own may have the places by now that were free when they were let in.
             check_room(fill.room, fill.waiting if is_let_in else waiting, more)
             if num_open and num_open + more.num_requests > fill.capacity:
-                raise Overloaded(f"{num_open:.0f} requests are being answered or wait (max_num_queued_reqs)")
+                message = f"{num_open:.0f} requests are being answered or wait (max_num_queued_reqs)"
+                raise Overloaded(message, limit="max_num_queued_reqs")
         except Overloaded as error:
             error.retry_after = wait
             raise

@@ -27,8 +27,32 @@ GAUGES = _of_kind(
     {
         "vllm:num_requests_running": "Requests that an engine is computing",
         "vllm:num_requests_waiting": "Requests waiting in an engine",
+        "vllm:num_requests_waiting_by_reason": (
+            "Of these, those that wait for room (capacity), and for blocks from the folder (deferred)",
+            ("reason",),
+        ),
+        "vllm:num_requests_kv_fetch_by_stage": (
+            "Requests for which the folder is read, and those that wait for room after that",
+            ("stage",),
+        ),
         "vllm:num_requests_swapped": "Requests whose cache is in host memory",
         "vllm:kv_cache_usage_perc": "Fraction of the KV cache in use, 0..1",
+        "vllm:engine_sleep_state": (
+            "1 for what an engine is: awake, or asleep at level 1 (weights_offloaded) or 2 (discard_all)",
+            ("sleep_state",),
+        ),
+        "vllm:cache_config_info": (
+            "Always 1; the labels are the cache's configuration",
+            (
+                *("block_size", "cache_dtype", "enable_prefix_caching", "gpu_memory_utilization"),
+                *("kv_cache_memory_bytes", "kv_offloading_size", "num_cpu_blocks", "num_gpu_blocks"),
+                "num_gpu_blocks_override",
+            ),
+        ),
+        "vllm:lora_requests_info": (
+            "When it was told, in seconds since 1970; the labels are adapters of requests (enable_lora)",
+            ("max_lora", "running_lora_adapters", "waiting_lora_adapters"),
+        ),
         "squadron:engine_up": "1 if the engine replica can answer now, 0 while it cannot",
     },
 )
@@ -46,6 +70,14 @@ COUNTERS = _of_kind(
     {
         "vllm:prompt_tokens": "Prompt tokens of requests that have returned a token",
         "vllm:prompt_tokens_cached": "Of these, those found in the prefix cache",
+        "vllm:prompt_tokens_by_source": (
+            "Prompt tokens computed, found on the device (local_cache_hit) and found elsewhere (external_kv_transfer)",
+            ("source",),
+        ),
+        "vllm:prompt_tokens_cached_by_source": (
+            "Those found: on the device, on the host, or read for the request (external_unspecified)",
+            ("source",),
+        ),
         "vllm:generation_tokens": "Tokens generated",
         "vllm:prefix_cache_queries": "Prompt tokens looked up in the prefix cache",
         "vllm:prefix_cache_hits": "Prompt tokens found in the prefix cache",
@@ -56,6 +88,8 @@ COUNTERS = _of_kind(
         "vllm:spec_decode_num_draft_tokens": "Tokens of these drafts",
         "vllm:spec_decode_num_accepted_tokens": "Of these, those that were right",
         "vllm:spec_decode_num_accepted_tokens_per_pos": ("Right ones, by place in the draft from 0", ("position",)),
+        "vllm:corrupted_requests": "Requests ended because what the model gave for them was not finite",
+        "vllm:admission_rejections": ("Requests refused for a full queue, by the limit that they met", ("reason",)),
         "vllm:request_success": ("Ended requests, by reason", ("finished_reason",)),
         "squadron:steps": "Steps computed",
         "squadron:step_seconds": ("Seconds of steps, by rank (or driver) and phase", ("rank", "phase")),
@@ -81,7 +115,9 @@ COUNTERS = _of_kind(
     },
 )
 # Counted before the model is known: the first label of a series is the model's name, or empty.
-NAMING_MODELS = frozenset(["squadron:http_requests", "squadron:refused_requests"])
+NAMING_MODELS = frozenset(["squadron:http_requests", "squadron:refused_requests", "vllm:admission_rejections"])
+# Their labels change with what is asked: whoever keeps every series that there was does without.
+OF_A_MOMENT = frozenset(["vllm:lora_requests_info"])
 HISTOGRAMS = _of_kind(
     "histogram",
     {
@@ -93,6 +129,10 @@ HISTOGRAMS = _of_kind(
         "vllm:request_prefill_time_seconds": "Time of a request from its first scheduling to its first token",
         "vllm:request_decode_time_seconds": "Time of a request from first to last token, without interruptions",
         "vllm:request_inference_time_seconds": "Time of a request after the queue",
+        "vllm:request_num_preemptions": "Preemptions of a request",
+        "vllm:kv_block_lifetime_seconds": "Time from a block's allocation to its eviction, of a sample of blocks",
+        "vllm:kv_block_idle_before_evict_seconds": "Time from such a block's last use to its eviction",
+        "vllm:kv_block_reuse_gap_seconds": "Time between two uses of such a block",
         "vllm:iteration_tokens_total": "Tokens computed in a step",
         "vllm:request_prompt_tokens": "Prompt tokens of a request",
         "vllm:request_generation_tokens": "Tokens generated for a request",

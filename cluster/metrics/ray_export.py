@@ -16,6 +16,8 @@ from prometheus_client.registry import Collector
 from ray.exceptions import RayError
 from ray.util.metrics import Gauge
 
+from cluster.metrics.catalog import OF_A_MOMENT
+
 EXPORT_SECONDS = 10.0  # as often as Ray's processes report to their agents
 COLLECTS = "RAY_enable_metrics_collection"  # Ray's own switch
 _logger = logging.getLogger("ray.serve")
@@ -59,6 +61,8 @@ class RayExport:
         """Leave the families' samples with Ray, which passes them on by itself."""
         written = set()
         for family in families:
+            if family.name in OF_A_MOMENT:
+                continue
             for sample in family.samples:
                 self._set(sample.name, sample.labels, sample.value, family.documentation)
                 written.add((sample.name, tuple(sample.labels.items())))

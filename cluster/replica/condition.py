@@ -5,7 +5,7 @@ whether the replica takes a request.
 import os
 import time
 
-from cluster.replica.delta_channel.messages import EngineReport
+from cluster.replica.delta_channel.messages import AdaptersInUse, EngineReport
 from cluster.replica.refusals.refusal import EngineStopping
 from cluster.replica.serve_process import node_id
 from cluster.replica.totals import Totals
@@ -13,6 +13,16 @@ from engine.errors import FingerprintChanged
 from engine.frontend.async_engine import AsyncEngine
 from engine.request import Request
 
+# What is told of the configuration of the cache: vLLM's name, and the field here.
+CACHE_FIELDS = {
+    "block_size": "block_size",
+    "cache_dtype": "kv_cache_dtype",
+    "enable_prefix_caching": "enable_prefix_caching",
+    "gpu_memory_utilization": "gpu_memory_utilization",
+    "kv_cache_memory_bytes": "kv_cache_memory_bytes",
+    "kv_offloading_size": "kv_offloading_size",
+    "num_gpu_blocks_override": "num_gpu_blocks_override",
+}
 STUCK_SECONDS = 10.0  # without the end of a step while requests wait for one
 
 
@@ -27,6 +37,7 @@ class Condition:
         self.lack: str | None = None  # one line on the weights that it should have and has not
         self.serves_at: str | None = None  # the address of its `BlockServer`, if it has one
         self._totals = Totals(engine)
+        self._cache = {name: str(getattr(engine.config, field)) for name, field in CACHE_FIELDS.items()}
         self._engine = engine
         self.name = name
         self._num_steps = 0  # number of ended steps at the last look
@@ -81,7 +92,15 @@ class Condition:
             self._engine.config.kv_role == "producer",
             self._engine.observer.num_cleared,
             self._blocks_at(),
+            self._engine.observer.sleep_level,
+            self._adapters(),
+            self._cache,
         )
+
+    def _adapters(self) -> AdaptersInUse | None:
+        if not self._engine.config.enable_lora:
+            return None
+        return AdaptersInUse(*self._engine.observer.adapters, self._engine.config.max_loras)
 
     def _blocks_at(self) -> str | None:
         """Where blocks of all ranks are served: those of ranks on other nodes are not here."""

@@ -28,7 +28,16 @@ class Ended:
     num_attempts: int
     e2e_seconds: float
     ttft_seconds: float | None  # None: no token came
-    phases: Mapping[str, float] = field(default_factory=dict)  # seconds of each, on the last engine replica
+    # Seconds, on the last engine replica:
+    phases: Mapping[str, float] = field(default_factory=dict)  # of each
+    scheduler_seconds: float | None = None  # that steps were scheduled while it ran
+    execute_seconds: float | None = None  # that ranks worked while it ran
+
+    @property
+    def inference_seconds(self) -> float | None:
+        """After the queue; None for a request that was never scheduled."""
+        after = [seconds for phase, seconds in self.phases.items() if phase != "queue"]
+        return sum(after) if after else None
 
     def fields(self) -> dict[str, str | int | float]:
         """For a line of the log, under names that are none of logging's own."""
@@ -69,6 +78,9 @@ class Ended:
             "gen_ai.latency.time_in_queue": self.phases.get("queue"),
             "gen_ai.latency.time_in_model_prefill": self.phases.get("prefill"),
             "gen_ai.latency.time_in_model_decode": self.phases.get("decode"),
+            "gen_ai.latency.time_in_model_inference": self.inference_seconds,
+            "gen_ai.latency.time_in_scheduler": self.scheduler_seconds,
+            "gen_ai.latency.time_in_model_execute": self.execute_seconds,
             "http.response.status_code": self.status,
             "squadron.key": self.key,
             "squadron.attempts": self.num_attempts,

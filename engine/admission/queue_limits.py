@@ -72,11 +72,13 @@ def check_room(room: Load, waiting: Load, more: Load) -> None:
     if waiting.num_requests == 0:
         return
     if waiting.num_requests + more.num_requests > room.num_requests:
-        raise Overloaded(f"{waiting.num_requests:.0f} requests wait already (max_num_queued_reqs)")
+        message = f"{waiting.num_requests:.0f} requests wait already (max_num_queued_reqs)"
+        raise Overloaded(message, limit="max_num_queued_reqs")
     if waiting.num_tokens + more.num_tokens > room.num_tokens:
         raise Overloaded(
             f"requests of {waiting.num_tokens:.0f} tokens wait already, and this one has about "
-            f"{more.num_tokens:.0f} (max_num_queued_tokens)"
+            f"{more.num_tokens:.0f} (max_num_queued_tokens)",
+            limit="max_num_queued_tokens",
         )
 
 

@@ -156,6 +156,8 @@ class LLMEngine:
         for group in ended:
             self.requests.remove(group)
         self.keeping.publish(self.scheduler.blocks)
+        if (lives := self.scheduler.blocks.device.lives.take()) is not None:
+            self.recorder.measures.blocks_lived(lives)
         self.recovery.stepped(self.recorder.processed(plan, waited_since))
         return outputs
 

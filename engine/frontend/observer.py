@@ -50,6 +50,18 @@ class Observer:
         return self._thread.engine.is_frozen
 
     @property
+    def sleep_level(self) -> int:
+        """0: awake; see `Intermissions`."""
+        return self._thread.controls.intermissions.sleep_level
+
+    @property
+    def adapters(self) -> tuple[list[str], list[str]]:
+        """Names of those of the requests that run, and of those that wait."""
+        queues = self._thread.engine.scheduler.queues
+        running, waiting = list(queues.running_adapters), list(queues.waiting.adapters)  # each at once, as of a moment
+        return sorted(running), sorted(waiting)
+
+    @property
     def num_cleared(self) -> int:
         """How many times the cache has lost all that it held."""
         return self._thread.engine.keeping.beginnings.num_cleared

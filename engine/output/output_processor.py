@@ -149,6 +149,7 @@ class OutputProcessor:
         sampled_row = first_row + entry.num_prompt_rows
         try:
             if not is_finite:
+                group.is_corrupted = not leave_nothing(group, seq)
                 raise _no_token(group, seq)
             if entry.num_prompt_rows:
                 decoding.take_prompt_logprobs(entry, rows, first_row)

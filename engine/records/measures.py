@@ -5,9 +5,10 @@ rank.
 from dataclasses import dataclass, field
 
 from engine.outputs import Phase
-from engine.records.histogram import BETWEEN_TOKENS, OF_A_REQUEST, OF_A_STEP, Histogram
+from engine.records.histogram import BETWEEN_TOKENS, OF_A_BLOCK, OF_A_REQUEST, OF_A_STEP, PREEMPTIONS, Histogram
 from engine.scheduling.plan import SchedulerOutputs
 from engine.scheduling.sequence import SequenceGroup
+from engine.scheduling.tiers.block_lives import Lives
 
 _DISTURBED: tuple[Phase, ...] = ("preemption", "swap", "recovery")
 
@@ -36,6 +37,9 @@ class Measured:
     rank_seconds: list[float] = field(default_factory=list)  # each rank's own work
     histograms: dict[str, list[float]] = field(default_factory=dict)
     drafts: Drafts = field(default_factory=Drafts)
+    num_host_tokens: int = 0  # of the cached ones, those found on the host
+    num_brought_tokens: int = 0  # of these, those that the third tier was read for
+    num_corrupted: int = 0  # requests whose numbers were not finite
 
 
 class Measures:
@@ -45,6 +49,9 @@ class Measures:
         self.recovery_seconds = 0.0
         self._num_prompt_tokens = 0
         self._num_cached_tokens = 0
+        self._num_host_tokens = 0
+        self._num_brought_tokens = 0
+        self._num_corrupted = 0
         self._num_tokens = 0
         self._phase_seconds: dict[Phase, float] = dict.fromkeys(("queue", "prefill", "decode", *_DISTURBED), 0.0)
         self._rank_ns: list[int] = []
@@ -55,6 +62,8 @@ class Measures:
         self._of_a_step = Histogram(OF_A_STEP)
         self._queue, self._prefill = Histogram(OF_A_REQUEST), Histogram(OF_A_REQUEST)
         self._decode, self._inference = Histogram(OF_A_REQUEST), Histogram(OF_A_REQUEST)
+        self._preemptions = Histogram(PREEMPTIONS)
+        self._of_blocks = {name: Histogram(OF_A_BLOCK) for name in ("lifetime", "idle_before_evict", "reuse_gap")}
 
     def tokens_came(self, plan: SchedulerOutputs, now: float) -> None:
         """A step's tokens are here, and not applied yet. The time since a sequence's last token is
@@ -85,6 +94,8 @@ class Measures:
         if not any(group.request.resume.output_ids):
             self._num_prompt_tokens += len(group.prompt_token_ids)
             self._num_cached_tokens += group.num_cached_tokens
+            self._num_host_tokens += group.num_host_tokens
+            self._num_brought_tokens += group.num_brought_tokens
 
     def drafted(self, num_tokens: int, num_accepted: int) -> None:
         """A draft was checked; the tokens that it brought were not counted when the step came."""
@@ -102,6 +113,12 @@ class Measures:
         for rank, nanoseconds in enumerate(execute_ns):
             self._rank_ns[rank] += nanoseconds
 
+    def blocks_lived(self, lives: Lives) -> None:
+        """What has become of blocks of the device."""
+        for histogram, times in zip(self._of_blocks.values(), lives, strict=True):
+            for seconds in times:
+                histogram.observe(seconds)
+
     def finished(self, group: SequenceGroup) -> None:
         """The request has ended, and so have its times."""
         seconds = group.metrics.seconds
@@ -110,11 +127,13 @@ class Measures:
         is_pooled = group.pooling is not None and group.seqs[0].finish_reason == "stop"
         if is_pooled:
             self._count_prompt(group)
+        self._num_corrupted += group.is_corrupted
         if group.error is None and (is_pooled or group.metrics.first_token_time is not None):
             prefill, decode = seconds.get("prefill", 0.0), seconds.get("decode", 0.0)
             self._queue.observe(seconds.get("queue", 0.0))
             self._prefill.observe(prefill)
             self._decode.observe(decode)
+            self._preemptions.observe(group.metrics.num_preemptions)
             self._inference.observe(prefill + decode + sum(seconds.get(phase, 0.0) for phase in _DISTURBED))
 
     def copy(self) -> Measured:
@@ -132,6 +151,11 @@ class Measures:
                 "request_prefill_time_seconds": self._prefill.values(),
                 "request_decode_time_seconds": self._decode.values(),
                 "request_inference_time_seconds": self._inference.values(),
+                "request_num_preemptions": self._preemptions.values(),
+                **{f"kv_block_{name}_seconds": each.values() for name, each in self._of_blocks.items()},
             },
             Drafts(self._num_drafts, self._num_draft_tokens, sum(self._accepted_at), list(self._accepted_at)),
+            self._num_host_tokens,
+            self._num_brought_tokens,
+            self._num_corrupted,
         )

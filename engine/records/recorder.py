@@ -46,6 +46,7 @@ class Recorder:
         self._num_steps = 0
         self._num_prompt_tokens = 0
         self._num_generation_tokens = 0
+        self._rank_seconds = 0.0  # of each step's slowest rank
         self._num_blocks_swapped_out = 0
         self._num_blocks_swapped_in = 0
         self._num_blocks_copied = 0
@@ -67,6 +68,7 @@ class Recorder:
         for group in plan.admitted:
             if group.metrics.first_scheduled_time is None:
                 group.metrics.first_scheduled_time = started
+                group.worked_before = self._worked
                 group.metrics.enter("prefill", started)
         for lane in plan.preempted:
             if all(other.status is not Status.RUNNING for other in lane.group.lanes):
@@ -95,6 +97,7 @@ class Recorder:
         record = self._in_flight[plan.step]
         record.finished = now
         record.execute_ns = tuple(output.execute_ns.tolist())
+        self._rank_seconds += max(record.execute_ns, default=0) / 1e9
         self.measures.tokens_came(plan, now)
         return now - record.submitted
 
@@ -135,11 +138,19 @@ class Recorder:
 
     def finished(self, group: SequenceGroup) -> None:
         group.metrics.finish(time.monotonic())
+        if group.metrics.first_scheduled_time is not None:
+            before, now = group.worked_before, self._worked
+            group.metrics.scheduler_seconds, group.metrics.execute_seconds = now[0] - before[0], now[1] - before[1]
         self._num_finished += 1
         self.measures.finished(group)
         self._finished[group.request.id] = group.metrics
         if len(self._finished) > NUM_FINISHED_KEPT:
             self._finished.popitem(last=False)
+
+    @property
+    def _worked(self) -> tuple[float, float]:
+        """Seconds that steps were scheduled, and that the slowest rank of each worked."""
+        return self._schedule_seconds, self._rank_seconds
 
     def last_ended(self, most: int) -> list[tuple[str, RequestMetrics]]:
         """The requests that ended last, newest first."""
@@ -156,6 +167,8 @@ class Recorder:
             num_requests_running=len({lane.group for lane in queues.running}),
             num_requests_waiting=queues.waiting.num_requests + num_fetching,
             num_requests_swapped=len({lane.group for lane in queues.swapped}),
+            num_requests_fetching=num_fetching,
+            num_requests_fetched=scheduler.fetching.num_back(),
             num_waiting_tokens=queues.waiting.num_tokens + num_fetching_tokens,
             num_requests_finished=self._num_finished,
             num_gpu_blocks=blocks.device.num_usable,

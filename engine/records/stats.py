@@ -12,6 +12,8 @@ class EngineStats:
     num_requests_running: int  # current
     num_requests_waiting: int  # current
     num_requests_swapped: int  # current
+    num_requests_fetching: int  # current, of those waiting: for what the third tier has of their prompts
+    num_requests_fetched: int  # current, of those waiting: it has been read
     num_waiting_tokens: int  # current, of the prompts of waiting requests
     num_requests_finished: int  # ended in whichever way
     num_gpu_blocks: int  # usable

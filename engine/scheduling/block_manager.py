@@ -87,6 +87,7 @@ class BlockManager:
         cached = self.prefixes.on_device(seq, salt)
         for block in cached:
             self.device.share(block)
+            self.device.lives.found(block)
             self._append(seq, block)
         for slot in self.prefixes.on_host(seq, salt, len(cached)):
             self.host.share(slot)
@@ -100,6 +101,10 @@ class BlockManager:
         self.num_prefix_hits += seq.num_computed_tokens
         self.host_tier.num_queries += len(seq.token_ids) - seq.num_computed_tokens
         self.host_tier.num_hits += len(seq.host_block_table) * self.block_size
+
+    def num_brought(self, seq: Sequence) -> int:
+        """Of what was found on the host for it: blocks that the third tier has been read for."""
+        return 0 if self.shelf is None else self.shelf.take_brought(seq.host_block_table)
 
     def load(self, seq: Sequence, salt: bytes | None, lora_name: str | None = None) -> None:
         """Bring what was found on the host to the device, as many blocks as the step being planned

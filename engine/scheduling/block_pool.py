@@ -9,6 +9,7 @@ from engine.errors import SquadronError
 from engine.kv_events.beginnings import Beginnings
 from engine.kv_events.changes import Changes
 from engine.kv_events.events import CPU
+from engine.scheduling.tiers.block_lives import BlockLives
 
 REMEMBERED = 4096  # contents that came into use: what was filled in some dozens of steps
 
@@ -36,6 +37,7 @@ class BlockPool:
         """Blocks first..num_blocks - 1; on a device the null block 0 is never allocated, so `first`
         is 1. `changes`, `beginnings`: get what is removed from the index, if anybody wants to know.
         """
+        self.lives = BlockLives(num_blocks)
         self._changes, self._medium, self._beginnings = changes, medium, beginnings
         self.num_blocks = num_blocks
         self.first = first
@@ -70,6 +72,8 @@ class BlockPool:
         block, _ = self._free.popitem(last=False)
         self._references[block] = 1
         content = self._hash_of[block]
+        if block % self.lives.stride == 0:
+            self.lives.allocated(block, evicts=content is not None)
         if content is not None:
             self._hash_of[block] = None
             del self._index[content]

@@ -1,11 +1,12 @@
 """The queues of waiting, running and swapped lanes, and their blocks."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
 from engine.scheduling.waiting.lack import Lack
-from engine.scheduling.waiting.waiting_queue import WaitingQueue, insert, remove
+from engine.scheduling.waiting.waiting_queue import WaitingQueue, count_adapter, insert, remove
 
 
 class Queues:
@@ -21,6 +22,7 @@ class Queues:
         self.running: list[Lane] = []
         self.swapped: list[Lane] = []
         self.num_places = 0  # of the running lanes
+        self.running_adapters = Counter[str]()  # lanes, by the name of their adapter
         self._lacks: dict[Lane, Lack] = {}  # of those that were found not to fit
 
     @property
@@ -88,6 +90,7 @@ class Queues:
             case Status.RUNNING:
                 remove(self.running, lane)
                 self.num_places -= lane.num_places
+                count_adapter(self.running_adapters, lane, -1)
             case Status.SWAPPED:
                 remove(self.swapped, lane)
             case Status.ASIDE:
@@ -100,6 +103,7 @@ class Queues:
             case Status.RUNNING:
                 insert(self.running, lane)
                 self.num_places += lane.num_places
+                count_adapter(self.running_adapters, lane, 1)
             case Status.SWAPPED:
                 insert(self.swapped, lane)
             case Status.ASIDE:
@@ -116,6 +120,7 @@ class Fetching:
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
         self._groups: list[SequenceGroup] = []
+        self._back: list[SequenceGroup] = []  # those that have come back, and may not have begun
 
     def __iter__(self) -> Iterator[SequenceGroup]:
         return iter(self._groups)
@@ -129,11 +134,20 @@ class Fetching:
         groups = {group for group in self._groups if group.aside}
         return len(groups), sum(len(group.prompt_token_ids) for group in groups)
 
+    def num_back(self) -> int:
+        """How many have come back, and wait for their turn."""
+        return len({group for group in self._back if _has_not_begun(group) and not group.aside})
+
     def bring_back(self) -> None:
         """All of them may look again."""
         groups, self._groups = self._groups, []
+        self._back = [group for group in (*self._back, *groups) if _has_not_begun(group)]
         for group in groups:
             self._queues.bring_back(group)
+
+
+def _has_not_begun(group: SequenceGroup) -> bool:
+    return not group.is_over and group.metrics.first_scheduled_time is None
 
 
 def _forget_progress(seq: Sequence) -> None:

@@ -222,8 +222,10 @@ class Scheduler:
             seq.pooled, seq.first_valid_step = None, self.step
         self.blocks.admit(seq, _salt(group, seq))
         if group.metrics.first_scheduled_time is None and lane is group.lanes[0]:
-            num_found = len(seq.block_table) * self.blocks.block_size
-            group.num_cached_tokens = min(num_found, seq.num_prompt_tokens)
+            block_size = self.blocks.block_size
+            group.num_cached_tokens = min(len(seq.block_table) * block_size, seq.num_prompt_tokens)
+            group.num_host_tokens = min(len(seq.host_block_table) * block_size, group.num_cached_tokens)
+            group.num_brought_tokens = min(self.blocks.num_brought(seq) * block_size, group.num_host_tokens)
 
     def _schedule(
         self, lane: Lane, seq: Sequence, num_tokens: int, plan: SchedulerOutputs, drafts: tuple[int, ...] = ()

@@ -193,6 +193,11 @@ class SequenceGroup:
     lanes: list[Lane] = field(default_factory=list)  # unfinished ones, in order
     aside: list[Lane] = field(default_factory=list)  # those that are ASIDE
     num_cached_tokens: int = 0  # of the prompt, found in the cache when the request was first scheduled
+    num_host_tokens: int = 0  # of these, those found on the host
+    num_brought_tokens: int = 0  # of these, those that the third tier was read for
+    is_corrupted: bool = False  # its numbers were not finite
+    # What the scheduler and the ranks had worked when it was first scheduled: `Recorder`.
+    worked_before: tuple[float, float] = (0.0, 0.0)
     prompt_logprobs: list[PositionLogprobs | None] = field(default_factory=list)
     prompt_logprobs_sent: bool = False
     held_outputs: list[CompletionOutput] = field(default_factory=list)  # best_of: until the best are known

@@ -37,6 +37,10 @@ def test_a_request_is_a_trace_below_its_clients(server: Server, by_handle: bool)
     told = request.attributes
     assert (told["gen_ai.response.id"], told["gen_ai.request.model"]) == (answer_id, "demo")
     assert (told["gen_ai.request.max_tokens"], told["gen_ai.request.temperature"]) == (8, 0.0)
+    latencies = {name.rpartition(".")[2]: told[name] for name in told if name.startswith("gen_ai.latency.")}
+    parts = [latencies[f"time_in_model_{name}"] for name in ("prefill", "decode")]
+    assert sum(parts) <= latencies["time_in_model_inference"] <= latencies["e2e"]
+    assert min(latencies["time_in_scheduler"], latencies["time_in_model_execute"]) > 0
     num_computed = sum(step.attributes["squadron.num_tokens"] for step in steps)
     num_cached = told["gen_ai.usage.cache_read.input_tokens"]
     assert num_computed + num_cached >= told["gen_ai.usage.input_tokens"]

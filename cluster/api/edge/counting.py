@@ -17,6 +17,7 @@ from cluster.metrics.counters import OTHER, Counters
 UNCHECKED = (401, 403, 431)
 METHODS = ("GET", "HEAD", "POST", "DELETE")
 # From 0 on, so that the first one shows as an increase.
+QUEUE_LIMITS = ("max_num_queued_reqs", "max_num_queued_tokens", "max_queue_seconds", "timeout")
 FORESEEN_CODES = ("invalid_api_key", "server_overloaded", "engine_restarting", "generation_failed")
 
 
@@ -32,17 +33,22 @@ class HttpCounts:
         for name in {*names, self._only}:
             for code in FORESEEN_CODES:
                 self.refused(code, name, by=0)
+            for limit in QUEUE_LIMITS:
+                self._counters.count("vllm:admission_rejections", name, limit, by=0)
 
     def answered(self, route: str, method: str, status: int, model: str | None = None, by: int = 1) -> None:
         self._counters.count("squadron:http_requests", model or self._only, route, method, str(status), by=by)
 
     def refused_before(self, num: int) -> None:
         """So many were, for a full queue, before they reached a gateway."""
-        self.refused("server_overloaded", by=num)
+        self.refused("server_overloaded", by=num, limit=QUEUE_LIMITS[0])
         self.answered(OTHER, "POST", 503, by=num)
 
-    def refused(self, code: str, model: str | None = None, by: int = 1) -> None:
+    def refused(self, code: str, model: str | None = None, by: int = 1, limit: str | None = None) -> None:
+        """`limit`: see `Overloaded`."""
         self._counters.count("squadron:refused_requests", model or self._only, code, by=by)
+        if limit is not None:
+            self._counters.count("vllm:admission_rejections", model or self._only, limit, by=by)
 
 
 class Counting:
@@ -66,8 +72,8 @@ class Counting:
                 self._answered(scope, message["status"], asked.get(MODEL))
             return send(message)
 
-        def refused(code: str) -> None:
-            self._counts.refused(code, asked.get(MODEL))
+        def refused(code: str, limit: str | None) -> None:
+            self._counts.refused(code, asked.get(MODEL), limit=limit)
 
         extensions = {**scope.get("extensions", {}), REFUSALS: refused, MODEL: asked}
         await self._app({**scope, "extensions": extensions}, receive, counted)

@@ -8,7 +8,7 @@ import logging
 import time
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from cluster.api.errors import as_api_error, request_failed
 from cluster.gateway.requests.journal import Journal
@@ -73,7 +73,6 @@ class Watch:
         now = time.monotonic()
         status, code = outcome(journal, error)
         reasons = reasons_of(journal)
-        metrics = None if journal.last is None else journal.last.metrics
         ended = Ended(
             id=self.request.id,
             model=self._watcher.model_name,
@@ -87,13 +86,24 @@ class Watch:
             num_attempts=journal.attempt - self.request.resume.attempt + 1,
             e2e_seconds=now - self._started,
             ttft_seconds=None if journal.first_token_time is None else journal.first_token_time - self._started,
-            phases={} if metrics is None else dict(metrics.seconds.items()),
+            **_in_engine(journal),
         )
         if self._watcher.logs_requests:
             fields = ended.fields()
             logger.info("request ended: %s", as_text(fields), extra=fields)
         if self._span is not None:
             self._span.end(asked(journal.request, self.request) | ended.attributes(), error=code)
+
+
+def _in_engine(journal: Journal) -> dict[str, Any]:
+    """What the last engine has measured of a request."""
+    metrics = None if journal.last is None else journal.last.metrics
+    if metrics is None:
+        return {}
+    found: dict[str, Any] = {"phases": dict(metrics.seconds.items())}
+    if metrics.first_scheduled_time is not None:
+        found |= {"scheduler_seconds": metrics.scheduler_seconds, "execute_seconds": metrics.execute_seconds}
+    return found
 
 
 def outcome(journal: Journal, error: BaseException | None) -> tuple[int, str | None]:

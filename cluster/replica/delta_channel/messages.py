@@ -32,6 +32,15 @@ WELCOME = b"\x01"
 
 
 @dataclass(frozen=True, slots=True)
+class AdaptersInUse:
+    """Names of adapters."""
+
+    running: list[str]
+    waiting: list[str]
+    max_loras: int  # that may run at once
+
+
+@dataclass(frozen=True, slots=True)
 class EngineReport:
     """An engine replica's condition. `problem`: one line on why it cannot answer now; `pid` is its
     process on `node`.
@@ -52,6 +61,9 @@ class EngineReport:
     computes_prompts: bool = False  # for other replicas, which answer
     num_cleared: int = 0  # how many times its cache has lost all that it held
     blocks_at: str | None = None  # where it serves what it computes to other nodes: see `engine.offload.peers`
+    sleep_level: int = 0  # 0: awake
+    adapters: AdaptersInUse | None = None  # of its requests; None: it takes none
+    cache: dict[str, str] = field(default_factory=dict)  # as it is configured, by the names that vLLM has for it
 
     def in_short(self) -> dict[str, Any]:
         """Without histograms and other totals."""

@@ -36,6 +36,7 @@ class Shelf:
         self._new_fetches: Transfers = []
         self._num_answers: dict[int, int] = {}  # host block -> ranks that have read it
         self._failed: set[int] = set()  # host blocks that some rank has not read
+        self._brought: dict[int, bytes] = {}  # host block -> content, read and not used yet
         self.num_stored = 0  # blocks
         self.num_fetched = 0
         self.num_missed = 0  # believed to be there, and were not, or damaged
@@ -136,6 +137,10 @@ class Shelf:
         for slot in [slot for slot, count in self._num_answers.items() if count == num_ranks]:
             self._end(slot, contents[slot])
 
+    def take_brought(self, slots: Iterable[int]) -> int:
+        """How many of these host blocks have been read, and are used for the first time."""
+        return sum([self._brought.pop(slot, None) == self._host.content_of(slot) for slot in slots])
+
     def distrust(self, content: bytes) -> None:
         """Its numbers are wrong."""
         self._known.distrust(content)
@@ -155,5 +160,6 @@ class Shelf:
             self.num_missed += 1
         else:
             self._host.register(slot, content)
+            self._brought[slot] = content
             self.num_fetched += 1
         self._host.release(slot)

@@ -26,6 +26,15 @@ def remove(queue: list[Lane], lane: Lane) -> None:
     del queue[index]
 
 
+def count_adapter(counts: Counter[str], lane: Lane, by: int) -> None:
+    """A lane has come, or left: names that are there no more leave with it."""
+    adapter = lane.group.request.adapter
+    if adapter is not None:
+        counts[adapter.name] += by
+        if not counts[adapter.name]:
+            del counts[adapter.name]
+
+
 class _KeyQueue:
     """The lanes of one key: those of groups that are admitted even when the queue is closed
     (`may_pass`), and the others. So closing and opening it takes constant time, even with a hundred
@@ -57,6 +66,7 @@ class WaitingQueue:
         self._by_key: dict[str | None, _KeyQueue] = {}  # by key; none is empty
         self._num_lanes: Counter[SequenceGroup] = Counter()
         self.num_tokens = 0  # of their prompts
+        self.adapters = Counter[str]()  # lanes, by the name of their adapter
 
     @property
     def num_requests(self) -> int:
@@ -75,6 +85,7 @@ class WaitingQueue:
         request = lane.group.request
         self.shares.join(request)
         insert(self._by_key.setdefault(request.share.key, _KeyQueue()).queue_of(lane), lane)
+        count_adapter(self.adapters, lane, 1)
         self._num_lanes[lane.group] += 1
         if self._num_lanes[lane.group] == 1:
             self.num_tokens += len(lane.group.prompt_token_ids)
@@ -86,6 +97,7 @@ class WaitingQueue:
         if not of_key.passing and not of_key.others:
             del self._by_key[request.share.key]
         self.shares.leave(request)
+        count_adapter(self.adapters, lane, -1)
         self._num_lanes[lane.group] -= 1
         if not self._num_lanes[lane.group]:
             del self._num_lanes[lane.group]

@@ -121,7 +121,7 @@ class ScriptedService:
         if share.key is not None and share.key == self.full_of:
             raise ApiError(429, "full of this key's", code="rate_limit_exceeded")
         if self.is_full and more.num_tokens >= self.least_full:
-            raise Overloaded("full", retry_after=7)
+            raise Overloaded("full", retry_after=7, limit="max_num_queued_reqs")
 
     def room(self, arriving: Load) -> Room | None:
         return self.told_room

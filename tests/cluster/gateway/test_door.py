@@ -62,6 +62,23 @@ def test_before_the_first_report_everybody_may_come_in() -> None:
     assert Engines().is_open(Load(10_000, 10**9))
 
 
+def test_a_refusal_names_the_limit() -> None:
+    slow = Engines(full(num_requests_waiting=2), max_queue_seconds=3)
+    slow.door._drain.rate = 1.0
+    few = Engines(report())
+    with ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(few.journals.open(request()))
+        for engines, seconds, limit in (
+            (Engines(full()), None, "max_num_queued_reqs"),
+            (few, None, "max_num_queued_reqs"),
+            (Engines(full(num_requests_waiting=2, num_waiting_tokens=95)), None, "max_num_queued_tokens"),
+        ):
+            with pytest.raises(Overloaded) as raised:
+                engines.door.check_room(ONE, seconds)
+            assert raised.value.limit == limit
+
+
 def test_what_the_engines_report_counts() -> None:
     assert not Engines(full()).is_open()
     assert Engines(full(num_requests_waiting=2)).is_open()

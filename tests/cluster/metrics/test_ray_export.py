@@ -22,6 +22,7 @@ ray.init(address="local", num_cpus=1, include_dashboard=False, _metrics_export_p
 assert has_agent()
 export = RayExport()
 running = {("vllm:num_requests_running", (str(engine),)): 3.0 + engine for engine in range(2)}
+running["vllm:lora_requests_info", ("0", "8", "a", "")] = 1.7e9  # which is of a moment
 totals = {("vllm:generation_tokens", ()): 41.0, ("vllm:request_params_n", ()): [1, 0, 2, 13.0]}
 bounds = {"vllm:request_params_n": (1, 2)}
 export.write(FigureFamilies(running | totals, bounds, "m").collect())

@@ -10,6 +10,7 @@ import pytest
 
 from cluster.replica import condition
 from cluster.replica.condition import STUCK_SECONDS, Condition
+from cluster.replica.delta_channel.messages import AdaptersInUse
 from cluster.replica.refusals.refusal import EngineStopping
 from engine.admission.queue_limits import Load, QueueLimits
 from engine.checkpoint.fingerprint import fingerprint
@@ -32,6 +33,8 @@ class Engine:
     weights = None
     is_frozen = False
     num_cleared = 0
+    sleep_level = 2
+    adapters = (["b"], ["a", "c"])
     config = EngineConfig.create(model=str(DEMO))
 
     def __init__(self) -> None:
@@ -135,3 +138,12 @@ def test_blocks_are_served_while_all_ranks_write_them_where_the_server_is(monkey
     for nodes, told in (([], own.serves_at), (["here"] * 2, own.serves_at), (["here", "there"], None), (["x"], None)):
         engine.nodes = nodes
         assert own.look().blocks_at == told
+
+
+def test_how_the_engine_is_configured_is_told(clock: SimpleNamespace) -> None:
+    engine: Any = Engine()
+    told = Condition(engine, "replica").look()
+    assert (told.sleep_level, told.adapters, told.cache["block_size"]) == (2, None, "16")
+    engine.config = EngineConfig.create(model=str(DEMO), enable_lora=True, max_loras=3)
+    told = Condition(engine, "replica").look()
+    assert told.adapters == AdaptersInUse(["b"], ["a", "c"], 3)

@@ -134,6 +134,7 @@ def test_a_word_that_may_not_be_said_twice_ends_a_request_that_can_say_nothing_e
     wishes = SamplingParams(allowed_token_ids=[A], bad_words=["aaa"], ignore_eos=True, max_tokens=9)
     (failed,) = answers(engine, [(PROMPT, wishes)])
     assert failed.error is not None and failed.error_code == NO_TOKEN_LEFT
+    assert engine.recorder.measures.copy().num_corrupted == 0
 
 
 def test_it_does_not_matter_whether_allowed_tokens_are_sent_as_ids_or_as_a_mask(engine: LLMEngine) -> None:

@@ -60,3 +60,30 @@ def test_each_ranks_work_is_summed():
     measures.stepped(10, (1_000_000_000, 2_000_000_000))
     measures.stepped(10, (500_000_000,))
     assert measures.copy().rank_seconds == [1.5, 2.0]
+
+
+def test_preemptions_and_what_became_of_blocks_are_observed():
+    rng = random.Random(5)
+    requests = [r for r in random_requests(rng, 40) if r.params.beam_width is None and r.params.best_of is None]
+    engine = make_engine(Knobs(num_blocks=60, num_cpu_blocks=60))
+    run(engine, requests)
+    measured, stats = engine.recorder.measures.copy(), engine.stats()
+    assert num_observed(measured, "request_num_preemptions") == len(requests)
+    preempted = measured.histograms["request_num_preemptions"][-1]
+    assert preempted == stats.num_preemptions_swap + stats.num_preemptions_recompute > 0
+    evicted = num_observed(measured, "kv_block_lifetime_seconds")
+    assert evicted == num_observed(measured, "kv_block_idle_before_evict_seconds") > 0
+    assert (
+        measured.histograms["kv_block_idle_before_evict_seconds"][-1]
+        <= (measured.histograms["kv_block_lifetime_seconds"][-1])
+    )
+    assert num_observed(measured, "kv_block_reuse_gap_seconds") > 0
+
+
+def test_requests_whose_numbers_are_not_finite_are_counted():
+    engine = make_engine(Knobs())
+    engine.executor.poison = {0}
+    for name in ("poisoned", "well"):
+        add_request(engine, name, [1] * 20, SamplingParams(max_tokens=5))
+    finish(engine)
+    assert engine.recorder.measures.copy().num_corrupted == 1

@@ -1,5 +1,6 @@
 """A lane is where its status says, with the blocks that belong there."""
 
+from engine.request import Adapter, Arrival, Request
 from engine.sampling_params import SamplingParams
 from engine.scheduling.sequence import Status
 from tests.engine.support.arrivals import add_request
@@ -53,3 +54,28 @@ def test_whoever_is_set_aside_may_leave() -> None:
     engine.abort_request("r")
     check_engine(engine)
     assert engine.stats().num_requests_waiting == engine.stats().num_requests_running == 0
+
+
+def test_adapters_are_known_by_where_their_lanes_are() -> None:
+    engine = make_engine(Knobs(num_blocks=40, num_cpu_blocks=40, overrides={"enable_lora": True}))
+    queues = engine.scheduler.queues
+    for number, name in enumerate("aab"):
+        group = engine.admission.make_group(
+            Arrival(Request(str(number), [1] * 20, SamplingParams(), adapter=Adapter(name, "", 2 * name, 8)), [1] * 20)
+        )
+        engine.scheduler.add(group)
+    first, second, third = queues.waiting
+
+    def names() -> tuple[dict[str, int], dict[str, int]]:
+        return dict(queues.running_adapters), dict(queues.waiting.adapters)
+
+    assert names() == ({}, {"a": 2, "b": 1})
+    for lane in (first, third):
+        queues.run(lane)
+    assert names() == ({"a": 1, "b": 1}, {"a": 1})
+    queues.set_aside(second)
+    queues.requeue(third)
+    assert names() == ({"a": 1}, {"b": 1})
+    for lane in (first, second, third):
+        queues.finish(lane)
+    assert names() == ({}, {})

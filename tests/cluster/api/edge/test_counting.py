@@ -63,7 +63,7 @@ def test_of_several_models_the_one_that_is_asked_for_is_named():
         httpx.Client(base_url=f"http://127.0.0.1:{port}") as http,
     ):
         for model, prompt in (("two", "x"), ("none", "x"), ("two", "y")):
-            service.scripts["y"] = Script(texts=[], error=Overloaded("full"))
+            service.scripts["y"] = Script(texts=[], error=Overloaded("full", limit="max_num_queued_tokens"))
             http.post("/v1/completions", json={"model": model, "prompt": prompt})
         http.get("/health")
     found = {series: value for series, value in counters.figures().items() if value}
@@ -73,5 +73,6 @@ def test_of_several_models_the_one_that_is_asked_for_is_named():
         ("squadron:http_requests", ("", "/v1/completions", "POST", "404")): 1,
         ("squadron:http_requests", ("", "/health", "GET", "200")): 1,
         ("squadron:refused_requests", ("two", "server_overloaded")): 1,
+        ("vllm:admission_rejections", ("two", "max_num_queued_tokens")): 1,
         ("squadron:refused_requests", ("", "model_not_found")): 1,
     }

@@ -75,6 +75,7 @@ def test_the_application_is_not_asked(server: Server, http: httpx.Client) -> Non
     assert server.app.num == 0
     figures = server.counters.figures()
     assert figures["squadron:refused_requests", (MODEL, "server_overloaded")] == 2
+    assert figures["vllm:admission_rejections", (MODEL, "max_num_queued_reqs")] == 2
     assert figures[("squadron:http_requests", (MODEL, ROUTE, "POST", "503"))] == 1
 
 

@@ -196,3 +196,50 @@ def test_what_another_node_serves_is_fetched_from_there() -> None:
     shelf.answered([[slot, 0] for slot in shelf.held()], num_ranks=1)
     assert not shelf.fetch(A) and not shelf.fetch(B), "it was not there"
     assert not known.has(B)
+
+
+def test_requests_are_counted_while_blocks_are_read_for_them_and_until_they_begin() -> None:
+    prompt = [number * 7 % VOCAB for number in range(4 * 16 + 5)]
+    params = SamplingParams(max_tokens=2, ignore_eos=True, temperature=0.0)
+    first, second = (make_engine(Knobs(num_blocks=60, num_cpu_blocks=60, third_tier="whole")) for _ in range(2))
+    run(first, [Request("r", prompt, params, 0, None)])
+    second.keeping.known.contents |= first.keeping.known.contents
+    scheduler, shelf = second.scheduler, second.scheduler.blocks.shelf
+
+    def counts() -> tuple[int, int, int]:
+        stats = second.stats()
+        return stats.num_requests_waiting, stats.num_requests_fetching, stats.num_requests_fetched
+
+    for number in range(3):
+        add_request(second, f"r{number}", prompt, params)
+    assert counts() == (3, 0, 0)
+    scheduler.schedule()
+    assert counts() == (3, 3, 0)
+    scheduler.fetched([[slot, 1] for slot in shelf.held()], num_ranks=1)
+    assert counts() == (3, 0, 3)
+    second.requests.abort("r2")
+    assert counts() == (2, 0, 2)
+    add_request(second, "other", [1] * 20, params)
+    assert counts() == (3, 0, 2)
+
+
+def test_tokens_that_are_read_for_a_request_are_told_from_those_that_the_host_had() -> None:
+    prompt = [number * 7 % VOCAB for number in range(4 * 16 + 5)]
+    params = SamplingParams(max_tokens=2, ignore_eos=True, temperature=0.0)
+    first, second = (make_engine(Knobs(num_blocks=60, num_cpu_blocks=60, third_tier="whole")) for _ in range(2))
+    run(first, [Request("r", prompt, params, 0, None)])
+    second.executor.files.update(first.executor.files)
+    second.keeping.known.contents |= first.keeping.known.contents
+
+    def found() -> tuple[int, int, int]:
+        measured = second.recorder.measures.copy()
+        return measured.num_cached_tokens, measured.num_host_tokens, measured.num_brought_tokens
+
+    run(second, [Request("read", prompt, params, 0, None)])
+    assert found() == (64, 64, 64)
+    run(second, [Request("on the device", prompt, params, 0, None)])
+    assert found() == (128, 64, 64)
+    for block in second.scheduler.blocks.device.indexed(100):
+        second.scheduler.blocks.device.forget(second.scheduler.blocks.device.content_of(block))
+    run(second, [Request("on the host", prompt, params, 0, None)])
+    assert found() == (192, 128, 64)
