@@ -195,6 +195,9 @@ def test_totals_are_those_of_the_engine_and_of_the_answers(used: Server) -> None
             now = samples(used)  # the engine reports five times a second
     assert total("vllm:generation_tokens_total") - old["vllm:generation_tokens_total"] == answer.usage.completion_tokens
     assert total("vllm:prompt_tokens_total") - old["vllm:prompt_tokens_total"] == answer.usage.prompt_tokens
+    for whole in ("prompt_tokens", "prompt_tokens_cached"):
+        parts = [value for (name, _), value in now.items() if name == f"vllm:{whole}_by_source_total"]
+        assert len(parts) == 3 and sum(parts) == total(f"vllm:{whole}_total")
     ended = [choice.finish_reason for choice in answer.choices]
     if ended == ["length", "length"]:
         assert total("vllm:request_success_total", finished_reason="length") == old_ends + 1
@@ -203,3 +206,13 @@ def test_totals_are_those_of_the_engine_and_of_the_answers(used: Server) -> None
         for series, value in now.items()
         if series[0].endswith(("_total", "_bucket")) and series in before
     )
+
+
+def test_how_the_engine_is_configured_and_what_it_does_is_told(used: Server) -> None:
+    (engine,) = httpx.get(f"{used.url}/debug/engines", timeout=SECONDS).json()["engines"]
+    told = {(name, label, value): number for (name, labels), number in samples(used).items() for label, value in labels}
+    assert told["vllm:cache_config_info", "num_gpu_blocks", str(engine["stats"]["num_gpu_blocks"])] == 1
+    assert told["vllm:cache_config_info", "block_size", "16"] == 1
+    assert told["vllm:engine_sleep_state", "sleep_state", "awake"] == 1
+    assert told["vllm:engine_sleep_state", "sleep_state", "discard_all"] == 0
+    assert told["vllm:lora_requests_info", "max_lora", "8"] > 0
