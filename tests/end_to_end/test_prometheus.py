@@ -175,6 +175,17 @@ def test_every_metric_is_told_and_nothing_else(used: Server) -> None:
     assert told == CATALOG.keys() - NOT_WITHOUT_KEYS - NOT_WITHOUT_DRAFTS - NOT_WITHOUT_PREFILL_ENGINES
 
 
+def test_tokens_take_the_shortcut_to_their_streams(used: Server) -> None:
+    """Serve's layers pass on what it needs."""
+    name = "squadron:shortcut_tokens_total", (("engine", "all"), ("model_name", "demo"))
+    before = samples(used)[name]
+    with used.client() as client:
+        list(client.completions.create(model="demo", prompt="spell", max_tokens=64, stream=True))
+    deadline = time.monotonic() + SECONDS
+    while samples(used)[name] == before:  # counted when the gateway has seen the end
+        assert time.monotonic() < deadline
+
+
 def test_totals_are_those_of_the_engine_and_of_the_answers(used: Server) -> None:
     def total(name: str, **labels: str) -> float:
         wanted = {"model_name": "demo", "engine": "all"} | labels

@@ -28,7 +28,7 @@ class RequestFigures:
         self.counters = Counters(own_bounds(max_model_len))
         for reason in FINISHED_REASONS:  # from 0 on, so that the first one shows as an increase
             self.counters.count("vllm:request_success", reason, by=0)
-        for name in ("squadron:request_moves", "squadron:request_move_seconds"):
+        for name in ("squadron:request_moves", "squadron:request_move_seconds", "squadron:shortcut_tokens"):
             self.counters.count(name, by=0)
 
     def ended(self, journal: Journal, error: BaseException | None) -> None:
@@ -38,6 +38,7 @@ class RequestFigures:
         count, key = self.counters.count, journal.request.share.key
         count("squadron:request_moves", by=journal.num_moves)
         count("squadron:request_move_seconds", by=journal.move_seconds)
+        count("squadron:shortcut_tokens", by=journal.num_shortcut_tokens)
         if key is not None:
             count("squadron:key_requests", key)
         if isinstance(error, InvalidRequest | Overloaded) and journal.first_token_time is None:

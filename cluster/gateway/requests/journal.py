@@ -59,6 +59,7 @@ class Journal:
         self.last: RequestOutput | None = None  # the delta that finished the request
         self._finished = False
         self._shortcut = shortcut if num_choices == 1 else None
+        self.num_shortcut_tokens = 0
         self._is_awaited = False  # the reader waits, and has had everything
         self._pending: list[RequestOutput] = []
         self._failure: Exception | None = None
@@ -139,6 +140,7 @@ class Journal:
         if self._pending or not self._shortcut(delta.text, len(delta.token_ids)):
             return self.accept(delta.as_output(), source)
         token_ids.extend(delta.token_ids)
+        self.num_shortcut_tokens += len(delta.token_ids)
         self.has_gained = True
         return True
 

@@ -171,6 +171,7 @@ async def test_plain_deltas_take_the_shortcut_while_the_reader_waits() -> None:
     assert not take(journal, delta(4, [9], attempt=1), "a")
     assert took == [("c", 1), ("de", 2)]
     assert journal.output_ids == [[1, 2, 3, 4]]
+    assert journal.num_shortcut_tokens == 3
     assert take(journal, delta(4, [5], finish=True), "a")
     assert (await reading).outputs == [CompletionOutput(0, "f", [5], 4, finish_reason="stop")]
     assert len(took) == 2
