@@ -21,9 +21,30 @@ BACKENDS = [("reference", "cpu"), ("cpu", "cpu")]
 if torch.cuda.is_available():
     BACKENDS += [pytest.param((name, "cuda"), marks=pytest.mark.gpu) for name in ("reference", "triton")]
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+# What takes the interpreter minutes. Published formats have tests in engine/worker/kernels, too.
+SLOW = (
+    "more_decode_rows",
+    "chunks_of_any_size",
+    "test_published",
+    "test_one_nan_or_infinity_is_found_wherever_it_is[4101]",
+    "test_experts_have_the_same_sum_however_many_ranks_share_them[triton-cpu-2]",
+    "test_one_kernel_gives_the_bits_of_two[64-",
+)
+ALL_TYPES = "test_decode_rows_chunks_and_prompts_together"  # of attention, which computes float32 in another way
 if IS_INTERPRETED:
     importlib.import_module("tests.ops.kernels.interpreter")
     BACKENDS = [("triton", "cpu")]
+
+
+@pytest.hookimpl(tryfirst=True)  # before marks are looked at
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Interpreted, what is slow is `long`, and so are all types of numbers but bfloat16."""
+    if IS_INTERPRETED:
+        for item in items:
+            params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+            is_other = params.get("dtype", torch.bfloat16) != torch.bfloat16 and ALL_TYPES not in item.nodeid
+            if is_other or any(name in item.nodeid for name in SLOW):
+                item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(params=BACKENDS, ids=lambda param: "-".join(param))

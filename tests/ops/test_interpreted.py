@@ -11,21 +11,19 @@ import pytest
 
 pytest.importorskip("triton")
 HERE = Path(__file__).parent
-OTHERS = ("interpreted", "philox", "sampling")  # not of every backend, or minutes (that in kernels/logits is)
+OTHERS = ("interpreted", "philox", "sampling", "types")  # not of every backend, or minutes (that in kernels/logits is)
 FOLDERS = (HERE, HERE / "attention", HERE / "matmul", HERE / "logits")
 TESTS = {path for folder in FOLDERS for path in folder.glob("test_*.py")}
 FILES = sorted(path for path in TESTS if path.stem.removeprefix("test_") not in OTHERS)
 COMPILED = ("test_compiled", "test_machine_code")  # what the compiler makes, with no interpreter
-# They take the interpreter minutes. Published formats have tests in engine/worker/kernels, too.
-SLOW = "more_decode_rows or chunks_of_any_size or test_published"
 
 
 @pytest.mark.timeout(2700)  # of a slow machine with other work, by the clock
 @pytest.mark.parametrize(
-    "which", [f"not ({SLOW})", pytest.param(SLOW, marks=[pytest.mark.long, pytest.mark.timeout(7200)])]
+    "which", ["not gpu and not long", pytest.param("long", marks=[pytest.mark.long, pytest.mark.timeout(7200)])]
 )
 def test_kernels_interpreted(which: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", which, *FILES]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, *FILES]
     command += [HERE / "kernels", *(f"--ignore={HERE}/kernels/{name}.py" for name in COMPILED)]
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     child = subprocess.run(command, env=environment, cwd=HERE.parents[1], capture_output=True, text=True)

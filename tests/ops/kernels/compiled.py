@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +33,7 @@ from ops.kernels.all_reduce import all_reduce
 from ops.kernels.attention.paged import MOST_FOLDED
 from ops.kernels.norm import MOST_LEAVES
 from tests.ops.kernels.compiled_published import published_cases
-from tests.ops.kernels.machine_code import machine_code
+from tests.ops.kernels.machine_code import MachineCode, machine_code
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MAX_SHARED = {80: 163 << 10, 90: 227 << 10}  # bytes a program may have
@@ -46,6 +47,16 @@ SMALL, LARGE = (
 )  # heads, key-value heads, head size: of the models with 0.5 and 7 billion weights
 WIDE_SMALL, WIDE_LARGE = (24, 1, 64), (48, 2, 128)  # the same head sizes, many queries a key head
 NUM_TOKENS, NUM_SEQUENCES, MANY_SEQUENCES, NUM_SAMPLED, VOCAB = 300, 64, 1024, 64, 151936
+# What most of a step's time goes to: attention, and linears that are not quantized.
+MOST_OF_A_STEP = re.compile(r"(attention|folded) bf16 \d.*|\w+ bf16 896, \d+ rows?")
+
+
+class Extent(IntEnum):
+    """How much is compiled."""
+
+    FEW = 0  # each kernel, and each kind of weights; machine code only of what tests look at
+    LARGEST = 1  # enough to see each kernel at its largest
+    EVERY = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +65,25 @@ class Compiled:
 
     case: str
     kernel: str
+    programs: int  # that it is launched with
+    threads: int  # of a program
     registers: int
-    spills: int  # instructions that read or write a thread's own memory
     stack: int  # bytes
     shared: int  # bytes
     products: frozenset[str]  # the instructions of the tensor cores, without their width
     is_chained: bool  # launched before the kernel before has ended
-    waits: bool  # for that one, before anything else
+    has_wait: bool  # for that one
+    code: MachineCode | None  # None: not disassembled
 
 
-def compile_all(arch: int, *, every: bool) -> Iterator[Compiled]:
+def compile_all(arch: int, extent: Extent) -> Iterator[Compiled]:
     """arch: one of SHARED. One architecture a process: what is known of the device is kept."""
-    for case, kernel, _ in compile_calls(arch, cases(arch, every=every)):
-        yield measure(case, kernel)
+    seen: set[str] = set()
+    for case, kernel, programs in compile_calls(arch, cases(arch, extent)):
+        # The disassembler takes as long as the compiler.
+        disassembles = extent > Extent.FEW or kernel.name not in seen or MOST_OF_A_STEP.fullmatch(case)
+        seen.add(kernel.name)
+        yield measure(case, kernel, programs, disassembles=bool(disassembles))
 
 
 def compile_calls(arch: int, calls: Iterator[str]) -> Iterator[tuple[str, Any, int]]:
@@ -97,18 +114,18 @@ def compile_calls(arch: int, calls: Iterator[str]) -> Iterator[tuple[str, Any, i
         jit.JITFunction.run = run
 
 
-def cases(arch: int, *, every: bool) -> Iterator[str]:
-    """Calls what is compiled; yields its description after each call. Not every: enough to see each
-    kernel at its largest.
-    """
+def cases(arch: int, extent: Extent) -> Iterator[str]:
+    """Calls what is compiled; yields its description after each call."""
+    every = extent == Extent.EVERY
     yield from attention_cases(BF16, BF16, SMALL)
     yield from attention_cases(BF16, BF16, LARGE)
-    yield from attention_cases(FP32, FP32, LARGE)
-    yield from attention_cases(BF16, BF16, WIDE_LARGE, MANY_SEQUENCES)
-    yield from attention_cases(FP32, FP32, WIDE_SMALL, MANY_SEQUENCES)
     for shape in (SMALL, LARGE):
         yield from folded_cases(BF16, BF16, shape)
-    yield from folded_cases(FP32, FP32, LARGE)
+    if extent > Extent.FEW:
+        yield from attention_cases(FP32, FP32, LARGE)
+        yield from attention_cases(BF16, BF16, WIDE_LARGE, MANY_SEQUENCES)
+        yield from attention_cases(FP32, FP32, WIDE_SMALL, MANY_SEQUENCES)
+        yield from folded_cases(FP32, FP32, LARGE)
     if arch >= 89:
         yield from attention_cases(BF16, FP8, LARGE)
         yield from folded_cases(BF16, FP8, LARGE)
@@ -152,7 +169,7 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
     yield "silu_and_mul 4864"
     kernels.qk_norm(meta(NUM_TOKENS, 36 * 128), meta(128), meta(128), 2, 1e-6)
     yield "qk_norm 36 heads"
-    for quantization in (None, *quantizations(arch)):
+    for quantization in (None, *quantizations(arch))[: None if extent > Extent.FEW else 1]:
         of_experts = experts_cases(quantization)
         yield from of_experts if every else islice(of_experts, 1)
     kernels.add_gated(
@@ -276,12 +293,12 @@ def name_of(dtype: torch.dtype) -> str:
     return {BF16: "bf16", FP16: "fp16", FP32: "fp32", FP8: "fp8"}[dtype]
 
 
-def measure(case: str, kernel: Any) -> Compiled:
+def measure(case: str, kernel: Any, programs: int, *, disassembles: bool) -> Compiled:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
         usage = run_tool("cuobjdump", "-res-usage", file.name)
-        code = run_tool("nvdisasm", "-c", file.name)
+        code = machine_code(run_tool("nvdisasm", "-c", file.name)) if disassembles else None
     registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", usage).groups()
     products = re.findall(
         r"(wgmma)\.mma_async\S*?\.(m64)n\d+(k\d+\.\S+)|(mma)\.sync\.aligned\.(\w+)(\.\S+)|(tcgen05)\.mma\.\S*(kind::\w+)",
@@ -290,13 +307,15 @@ def measure(case: str, kernel: Any) -> Compiled:
     return Compiled(
         case=case,
         kernel=kernel.name,
+        programs=programs,
+        threads=32 * kernel.metadata.num_warps,
         registers=int(registers),
-        spills=len(re.findall(r"\b(?:LDL|STL)\b", code)),
         stack=int(stack),
         shared=kernel.metadata.shared,
         products=frozenset(" ".join(filter(None, parts)) for parts in products),
         is_chained=kernel.metadata.launch_pdl,
-        waits=machine_code(code).waits,
+        has_wait="griddepcontrol.wait" in kernel.asm["ptx"],
+        code=code,
     )
 
 
@@ -321,9 +340,10 @@ def print_table(arch: int) -> int:
         f"{'case':<30} {'kernel':<20} {'registers':>9} {'spills':>6} {'stack':>5} {'shared':>7}  products", flush=True
     )
     bad = 0
-    for each in compile_all(arch, every=True):
-        bad += each.spills + each.stack > 0 or each.shared > SHARED[arch]
-        numbers = f"{each.registers:>9} {each.spills:>6} {each.stack:>5} {each.shared:>7}"
+    for each in compile_all(arch, Extent.EVERY):
+        spills = each.code.spills if each.code else 0
+        bad += spills + each.stack > 0 or each.shared > SHARED[arch]
+        numbers = f"{each.registers:>9} {spills:>6} {each.stack:>5} {each.shared:>7}"
         print(f"{each.case:<30} {each.kernel:<20} {numbers}  {', '.join(sorted(each.products))}", flush=True)
     print(f"sm_{arch}: {bad} kernels that spill or want too much shared memory")
     return min(bad, 1)

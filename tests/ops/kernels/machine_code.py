@@ -24,6 +24,7 @@ class MachineCode:
     products: frozenset[str]  # instructions of the tensor cores, with their widths
     barriers: int  # of a loop that multiplies and reads ahead, at most; 0 where there is none
     waits: bool  # for the kernel before (programmatic dependent launch), before it does anything
+    spills: int  # instructions that read or write a thread's own memory
 
 
 def machine_code(text: str) -> MachineCode:
@@ -35,6 +36,7 @@ def machine_code(text: str) -> MachineCode:
         products=frozenset(TENSOR.findall(text)),
         barriers=max((sum("BAR.SYNC" in line for line in part) for part in ahead), default=0),
         waits=_waits(text),
+        spills=len(re.findall(r"\b(?:LDL|STL)\b", text)),
     )
 
 

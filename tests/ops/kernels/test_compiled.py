@@ -1,21 +1,36 @@
 """Every kernel, compiled for the GPUs that it is for: nothing is kept outside of registers, and
 shared memory suffices.
+
+And the machine code of what most of a step's time goes to, for H100 and H200: reads of weights and
+cache are wide and asynchronous, products of the widest kind, and programs fit as many as are
+launched.
 """
 
-import json
 import os
+import pickle
 import re
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("triton")
 import ops.kernels
+from ops.kernels.attention.decode import programs_of_a_processor
+from ops.kernels.matmul.linear import MOST_STAGES
 from tests.ops.kernels import compiled_published
-from tests.ops.kernels.compiled import FLOAT8_KERNELS, MAX_SHARED, Compiled, compile_all
+from tests.ops.kernels.compiled import (
+    FLOAT8_KERNELS,
+    MAX_SHARED,
+    MOST_OF_A_STEP,
+    NUM_TOKENS,
+    PROCESSORS,
+    Compiled,
+    Extent,
+    compile_all,
+)
+from tests.ops.kernels.machine_code import MachineCode, resident
 
 SOURCES = Path(ops.kernels.__file__).parent.rglob("*.py")
 KERNELS = {name for source in SOURCES for name in re.findall(r"^def (\w+_kernel)\(", source.read_text(), re.MULTILINE)}
@@ -39,23 +54,24 @@ CHAIN = {  # of a decode step and its sampling, on Hopper and later
     "likeliest_kernel",
 }
 LINEARS = ("linear_kernel", "qkv_kernel")
-CHILD = "import sys; from tests.ops.kernels.test_compiled import print_compiled; print_compiled(int(sys.argv[1]))"
+ARCH = 90  # whose machine code is looked at
+CHILD = "import sys; from tests.ops.kernels.test_compiled import send_compiled; send_compiled(*map(int, sys.argv[1:]))"
 
 
-def print_compiled(arch: int) -> None:
-    for each in compile_all(arch, every=False):
-        print(json.dumps(asdict(each) | {"products": sorted(each.products)}))
+def send_compiled(arch: int, extent: int) -> None:
+    compiled = list(compile_all(arch, Extent(extent)))
+    sys.stdout.buffer.write(pickle.dumps(compiled))
 
 
-def compiled_for(arch: int) -> list[Compiled]:
+def compiled_for(arch: int, extent: Extent) -> list[Compiled]:
     """By a process of its own: interpreted or not is settled when kernels are imported, and one
     architecture a process.
     """
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", CHILD, str(arch)]
-    child = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    lines = [json.loads(line) for line in child.stdout.splitlines()]
-    return [Compiled(**line | {"products": frozenset(line["products"])}) for line in lines]
+    command = [sys.executable, "-c", CHILD, str(arch), str(int(extent))]
+    child = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    compiled: list[Compiled] = pickle.loads(child.stdout)
+    return compiled
 
 
 def kind_of(case: str) -> str:
@@ -63,14 +79,15 @@ def kind_of(case: str) -> str:
     return next((kind for kind in KINDS if case.endswith(kind)), "")
 
 
-@pytest.mark.parametrize("arch", [pytest.param(80, marks=pytest.mark.long), 90])
-def test_nothing_spills_and_each_row_meets_the_same_instruction(arch: int) -> None:
-    compiled = compiled_for(arch)
+def check(arch: int, compiled: list[Compiled]) -> None:
+    """Nothing spills, and each row meets the same instruction."""
     assert {each.kernel for each in compiled} == (KERNELS if arch >= 89 else KERNELS - FLOAT8_KERNELS)
     for each in compiled:
         # One that began and did not wait, or ended before, would let the next one read too early.
-        assert each.is_chained == each.waits == (arch >= 90 and each.kernel in CHAIN), each
-        assert (each.spills, each.stack) == (0, 0), each
+        is_chained = arch >= 90 and each.kernel in CHAIN
+        assert each.is_chained == each.has_wait == is_chained, each
+        assert each.code is None or (each.code.waits, each.code.spills) == (is_chained, 0), each
+        assert each.stack == 0, each
         assert each.shared <= MAX_SHARED[arch], each
     # A row's bits can be the same alone and among thousands only if both meet one kind of
     # instruction.
@@ -89,8 +106,83 @@ def test_nothing_spills_and_each_row_meets_the_same_instruction(arch: int) -> No
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("arch", [80, ARCH])
+def test_nothing_spills_and_each_row_meets_the_same_instruction_where_kernels_are_largest(arch: int) -> None:
+    compiled = compiled_for(arch, Extent.LARGEST)
+    assert all(each.code for each in compiled)
+    check(arch, compiled)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("arch", [100, 120])
 def test_chained_kernels_wait_on_later_gpus(arch: int) -> None:
     """Where a program reserves tensor memory first."""
-    for each in compiled_for(arch):
-        assert each.is_chained == each.waits == (each.kernel in CHAIN), each
+    for each in compiled_for(arch, Extent.LARGEST):
+        assert each.code is not None
+        assert each.is_chained == each.code.waits == (each.kernel in CHAIN), each
+
+
+@pytest.fixture(scope="module")
+def compiled() -> list[Compiled]:
+    return compiled_for(ARCH, Extent.FEW)
+
+
+def test_nothing_spills_and_each_row_meets_the_same_instruction(compiled: list[Compiled]) -> None:
+    assert {each.kernel for each in compiled if each.code} == KERNELS
+    check(ARCH, compiled)
+
+
+def of(compiled: list[Compiled], kernel: str, *cases: str) -> list[tuple[Compiled, MachineCode]]:
+    """Of what most of a step's time goes to; cases begin with one of those."""
+    named = [each for each in compiled if each.kernel == kernel and MOST_OF_A_STEP.fullmatch(each.case)]
+    found = [(each, each.code) for each in named if each.code and each.case.startswith(cases or ("",))]
+    assert found, kernel
+    return found
+
+
+def resident_of(each: Compiled) -> int:
+    return resident(ARCH, registers=each.registers, threads=each.threads, shared=each.shared)
+
+
+def test_weights_are_read_ahead_by_128_bits(compiled: list[Compiled]) -> None:
+    for each, code in of(compiled, "linear_kernel") + of(compiled, "qkv_kernel"):
+        assert list(code.asynchronous) == [128], each
+        assert code.barriers <= 2, each
+
+
+def test_the_cache_is_read_ahead_by_128_bits(compiled: list[Compiled]) -> None:
+    """Beside it only the numbers of blocks, of 32."""
+    for each, code in of(compiled, "decode_kernel") + of(compiled, "prefill_kernel"):
+        assert set(code.asynchronous) == {32, 128}, each
+        assert 0 < code.barriers <= 3, each
+
+
+def test_products_are_of_the_widest_shape(compiled: list[Compiled]) -> None:
+    for each, code in of(compiled, "linear_kernel", "gate_up", "linear", "head", "tree"):
+        width = 128 if f"{NUM_TOKENS} rows" in each.case else 16
+        assert code.products == {f"HGMMA.64x{width}x16.F32.BF16"}, each
+    ((_, code),) = of(compiled, "qkv_kernel")
+    assert code.products == {"HGMMA.64x16x16.F32.BF16"}, "as of linear_kernel"
+    for head_dim in (64, 128):
+        for kernel in ("decode_kernel", "prefill_kernel"):
+            ((_, code),) = of(compiled, kernel, f"attention bf16 {head_dim} ")
+            assert code.products == {"HGMMA.64x64x16.F32.BF16", f"HGMMA.64x{head_dim}x16.F32.BF16"}
+
+
+def test_as_many_programs_fit_as_are_launched(compiled: list[Compiled]) -> None:
+    for head_dim in (64, 128):
+        ((each, _),) = of(compiled, "decode_kernel", f"attention bf16 {head_dim} ")
+        assert resident_of(each) >= programs_of_a_processor(head_dim), each
+    for each, _ in of(compiled, "decode_kernel"):
+        assert resident_of(each) >= -(-each.programs // PROCESSORS), each
+    for each, _ in of(compiled, "linear_kernel"):
+        assert resident_of(each) >= min(2, -(-each.programs // PROCESSORS)), each
+
+
+def test_programs_that_have_a_processor_each_read_further_ahead(compiled: list[Compiled]) -> None:
+    """A program of few rows asks for a tile in each stage; of 896 inputs there are 14 tiles."""
+    ((few, _),) = of(compiled, "linear_kernel", "linear bf16 896, 1 row")
+    ((many, _),) = of(compiled, "linear_kernel", "head bf16 896, 1 row")
+    assert few.programs <= PROCESSORS / 2 < PROCESSORS < many.programs
+    stages, fewer_stages = (each.shared // (80 * 64 * 2) for each in (few, many))
+    assert stages == MOST_STAGES > fewer_stages

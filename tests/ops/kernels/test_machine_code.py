@@ -1,27 +1,7 @@
-"""The machine code of what most of a step's time goes to, for H100 and H200: reads of weights and
-cache are wide and asynchronous, products of the widest kind, and programs fit as many as are
-launched.
-"""
+"""What is read of machine code."""
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from itertools import chain
-from typing import Any
-
-import pytest
-
-pytest.importorskip("triton")
-from ops.kernels.attention.decode import programs_of_a_processor
-from ops.kernels.matmul.linear import MOST_STAGES
-from tests.ops.kernels import compiled
 from tests.ops.kernels.machine_code import machine_code, resident
 
-ARCH = 90
-CHILD = "from tests.ops.kernels.test_machine_code import print_reports; print_reports()"
 LOOP = """
 .L_x_1:
         /*0010*/   LDGSTS.E.BYPASS.128 [R1], desc[UR4][R2.64] ;
@@ -40,6 +20,7 @@ def test_what_is_read_of_machine_code() -> None:
     assert code.asynchronous == {128: 1, 32: 1}
     assert code.products == {"HGMMA.64x64x16.F32.BF16"}
     assert code.barriers == 1, "of the inner loop"
+    assert (code.spills, machine_code("/*0010*/ STL [R1], R88 ;").spills) == (0, 1)
 
 
 def test_a_kernel_that_waits_does_nothing_before() -> None:
@@ -86,102 +67,3 @@ def test_how_many_programs_a_processor_runs() -> None:
     assert resident(90, registers=128, threads=128, shared=41 << 10) == 4
     assert resident(90, registers=40, threads=128, shared=98 << 10) == 2
     assert resident(120, registers=32, threads=128, shared=0) == 12
-
-
-def calls() -> Iterator[str]:
-    bf16 = compiled.BF16
-    return chain(
-        compiled.attention_cases(bf16, bf16, compiled.SMALL),
-        compiled.attention_cases(bf16, bf16, compiled.LARGE),
-        compiled.folded_cases(bf16, bf16, compiled.SMALL),
-        compiled.folded_cases(bf16, bf16, compiled.LARGE),
-        compiled.linear_cases(bf16, 1, hidden=896, width=4864, num_leaves=2),
-        compiled.linear_cases(bf16, compiled.NUM_TOKENS, hidden=896, width=4864, num_leaves=2),
-    )
-
-
-def print_reports() -> None:
-    for case, kernel, programs in compiled.compile_calls(ARCH, calls()):
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-            file.write(kernel.asm["cubin"])
-            file.flush()
-            code = machine_code(compiled.run_tool("nvdisasm", "-c", file.name))
-        measured = compiled.measure(case, kernel)
-        report = {
-            "case": case,
-            "kernel": kernel.name,
-            "asynchronous": list(code.asynchronous.items()),
-            "products": sorted(code.products),
-            "barriers": code.barriers,
-            "stages": kernel.metadata.shared // (80 * 64 * 2) if kernel.name == "linear_kernel" else 0,
-            "programs": programs,
-            "local": measured.spills + measured.stack,
-            "resident": resident(
-                ARCH, registers=measured.registers, threads=32 * kernel.metadata.num_warps, shared=measured.shared
-            ),
-        }
-        print(json.dumps(report))
-
-
-@pytest.fixture(scope="module")
-def reports() -> list[dict[str, Any]]:
-    """Of a process that does not interpret; what others have compiled is found in the cache."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, timeout=600, check=True
-    )
-    return [json.loads(line) for line in child.stdout.splitlines()]
-
-
-def of(reports: list[dict[str, Any]], kernel: str, *cases: str) -> list[dict[str, Any]]:
-    """Cases begin with one of those."""
-    found = [each for each in reports if each["kernel"] == kernel and each["case"].startswith(cases or ("",))]
-    assert found, kernel
-    return found
-
-
-def test_nothing_is_kept_in_memory(reports: list[dict[str, Any]]) -> None:
-    assert [each for each in reports if each["local"]] == []
-
-
-def test_weights_are_read_ahead_by_128_bits(reports: list[dict[str, Any]]) -> None:
-    for each in of(reports, "linear_kernel") + of(reports, "qkv_kernel"):
-        assert [bits for bits, _ in each["asynchronous"]] == [128], each
-        assert each["barriers"] <= 2, each
-
-
-def test_the_cache_is_read_ahead_by_128_bits(reports: list[dict[str, Any]]) -> None:
-    """Beside it only the numbers of blocks, of 32."""
-    for each in of(reports, "decode_kernel") + of(reports, "prefill_kernel"):
-        assert {bits for bits, _ in each["asynchronous"]} == {32, 128}, each
-        assert 0 < each["barriers"] <= 3, each
-
-
-def test_products_are_of_the_widest_shape(reports: list[dict[str, Any]]) -> None:
-    for each in of(reports, "linear_kernel", "gate_up", "linear", "head", "tree"):
-        width = 128 if f"{compiled.NUM_TOKENS} rows" in each["case"] else 16
-        assert each["products"] == [f"HGMMA.64x{width}x16.F32.BF16"], each
-    (qkv,) = of(reports, "qkv_kernel")
-    assert qkv["products"] == ["HGMMA.64x16x16.F32.BF16"], "as of linear_kernel"
-    for head_dim in (64, 128):
-        for kernel in ("decode_kernel", "prefill_kernel"):
-            (each,) = of(reports, kernel, f"attention bf16 {head_dim} ")
-            assert set(each["products"]) == {"HGMMA.64x64x16.F32.BF16", f"HGMMA.64x{head_dim}x16.F32.BF16"}
-
-
-def test_as_many_programs_fit_as_are_launched(reports: list[dict[str, Any]]) -> None:
-    for head_dim in (64, 128):
-        (each,) = of(reports, "decode_kernel", f"attention bf16 {head_dim} ")
-        assert each["resident"] >= programs_of_a_processor(head_dim), each
-    for each in of(reports, "decode_kernel"):
-        assert each["resident"] >= -(-each["programs"] // compiled.PROCESSORS), each
-    for each in of(reports, "linear_kernel"):
-        assert each["resident"] >= min(2, -(-each["programs"] // compiled.PROCESSORS)), each
-
-
-def test_programs_that_have_a_processor_each_read_further_ahead(reports: list[dict[str, Any]]) -> None:
-    """A program of few rows asks for a tile in each stage; of 896 inputs there are 14 tiles."""
-    (few,) = of(reports, "linear_kernel", "linear bf16 896, 1 row")
-    (many,) = of(reports, "linear_kernel", "head bf16 896, 1 row")
-    assert few["programs"] <= compiled.PROCESSORS / 2 < compiled.PROCESSORS < many["programs"]
-    assert few["stages"] == MOST_STAGES > many["stages"]
