@@ -14,6 +14,7 @@ NAME, WEIGHTS = "squadron/demo", "model.safetensors"
 HEADER_BYTES = 1 << 18  # that are read for a plan
 
 
+@pytest.mark.long  # else: tests/cluster/workers/test_shares.py
 def test_it_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     params = SamplingParams(temperature=0, max_tokens=32)
     engine = {"device": "cpu", "num_threads": 1, "kv_cache_memory_bytes": 16 << 20, "download_dir": str(tmp_path)}
