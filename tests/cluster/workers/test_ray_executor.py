@@ -36,8 +36,8 @@ pytestmark = pytest.mark.usefixtures("cluster")
 DEADLY = 13  # a token id
 
 
-def test_two_stages_of_two_ranks(expected: list[list[int]], caplog: pytest.LogCaptureFixture) -> None:
-    executor = RayExecutor(make_config(tensor_parallel_size=2, pipeline_parallel_size=2))
+def test_two_stages_of_two_ranks_from_start_to_end(expected: list[list[int]], caplog: pytest.LogCaptureFixture) -> None:
+    executor = RayExecutor(make_config(tensor_parallel_size=2, pipeline_parallel_size=2, num_spare_workers=0))
     with caplog.at_level(logging.INFO, "squadron.executor"):
         capacity = executor.start()
     assert (executor.depth, executor.runs_ahead) == (2, False)
@@ -50,6 +50,7 @@ def test_two_stages_of_two_ranks(expected: list[list[int]], caplog: pytest.LogCa
     assert (output.execute_ns > 0).tolist() == [True] * 4
     pids = executor.worker_pids
     assert executor.worker_nodes == [ray.get_runtime_context().get_node_id()] * 4
+    check_that_an_exception_restarts_no_process(executor, expected)
     executor.shutdown()
     executor.shutdown()
     assert [is_alive(pid) for pid in pids] == [False] * 4
@@ -57,16 +58,15 @@ def test_two_stages_of_two_ranks(expected: list[list[int]], caplog: pytest.LogCa
     assert {group["state"] for group in placement_group_table().values()} == {"REMOVED"}
 
 
-def test_an_exception_restarts_no_process(expected: list[list[int]]) -> None:
-    with started(make_config(tensor_parallel_size=2, pipeline_parallel_size=2)) as executor:
-        pids = executor.worker_pids
-        for epoch in range(3):
-            bad = make_step(epoch, [Part([1], 0, [1])], epoch=epoch, carried_step=100, carried_rows=pairs((0, 0)))
-            with pytest.raises(StepRaised, match=rf"step {epoch} raised on worker [01]: ValueError: carried rows"):
-                executor.submit(bad).result(SECONDS)
-            executor.restart()
-            assert run(executor, epoch=epoch + 1) == expected
-        assert executor.worker_pids == pids
+def check_that_an_exception_restarts_no_process(executor: RayExecutor, expected: list[list[int]]) -> None:
+    pids = executor.worker_pids
+    for epoch in range(3):
+        bad = make_step(epoch, [Part([1], 0, [1])], epoch=epoch, carried_step=100, carried_rows=pairs((0, 0)))
+        with pytest.raises(StepRaised, match=rf"step {epoch} raised on worker [01]: ValueError: carried rows"):
+            executor.submit(bad).result(SECONDS)
+        executor.restart()
+        assert run(executor, epoch=epoch + 1) == expected
+    assert executor.worker_pids == pids
 
 
 @contextmanager
@@ -146,7 +146,7 @@ class DeadlyActor(WorkerActor):
 
 def test_what_kills_its_worker_is_quarantined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.workers.processes.started.WorkerActor", DeadlyActor)
-    config = make_config(num_gpu_blocks_override=200, tensor_parallel_size=2)
+    config = make_config(num_gpu_blocks_override=200, tensor_parallel_size=2, num_spare_workers=0)
     with engine_on(LocalExecutor(make_config(num_gpu_blocks_override=200)), config) as engine:
         expected = [tokens_and_text(answer) for answer in answers(engine, requests(15))]
     with engine_on(RayExecutor(config), config) as engine:
@@ -157,7 +157,7 @@ def test_what_kills_its_worker_is_quarantined(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_tensor_parallel_ranks_run_ahead_and_fail_with_a_reason() -> None:
-    with started(make_config(tensor_parallel_size=2)) as executor:
+    with started(make_config(tensor_parallel_size=2, num_spare_workers=0)) as executor:
         assert (executor.depth, executor.runs_ahead) == (2, True)
         first = executor.submit(make_step(0, [Part(PROMPTS[0], 0, [1, 2, 3])]))
         unknown = Part([*PROMPTS[0], 0], len(PROMPTS[0]), [1, 2, 3])

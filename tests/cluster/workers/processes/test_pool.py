@@ -48,7 +48,7 @@ def spares(executor: RayExecutor) -> list[WorkerProcess]:
 
 
 def test_killed_worker_is_lost_and_replaced(expected: list[list[int]], caplog: pytest.LogCaptureFixture) -> None:
-    with started(make_config(pipeline_parallel_size=2)) as executor:
+    with started(make_config(pipeline_parallel_size=2, num_spare_workers=0)) as executor:
         old_pids, old_classes = executor.worker_pids, actor_classes()
         caplog.clear()
         os.kill(old_pids[0], signal.SIGSTOP)  # so that the step is in flight for as long as it takes to kill the worker
