@@ -18,7 +18,6 @@ import pytest
 import ray
 from ray import serve
 
-from cluster.launch.app import APP_NAME, build_app
 from cluster.serve_status import count_call, running_replicas
 from tests.end_to_end.chaos.processes import ENGINE as ENGINE_PROCESS
 from tests.end_to_end.chaos.processes import GATEWAY, PROXY, find, is_alive
@@ -148,13 +147,6 @@ def test_a_frozen_engine_replica_is_replaced(server: Server, undisturbed: Any) -
     assert said_by(server, lambda: os.kill(pid, signal.SIGSTOP)) == undisturbed
     assert not os.path.exists(f"/proc/{pid}")
     assert engine(server)["pid"] != pid
-
-
-def test_streams_outlive_an_update_of_everything(server: Server, undisturbed: Any) -> None:
-    """New engines, new gateways; a stream stays on the gateway that it is on."""
-    application = build_app(server.args | {"engine": server.args["engine"] | {"max_num_seqs": 128}})
-    assert said_by(server, lambda: serve.run(application, name=APP_NAME, route_prefix="/")) == undisturbed
-    wait_until_healthy(server)
 
 
 def test_a_token_comes_through_every_rank(server: Server) -> None:

@@ -26,7 +26,7 @@ from cluster.launch.app import APP_NAME, build_app
 from tests.documents.snippets import snippet
 from tests.end_to_end.chaos.processes import GATEWAY, find
 from tests.end_to_end.conftest import LOOPBACK, Server
-from tests.end_to_end.test_replica_lost import DEADLINE_SECONDS, wait_until_healthy
+from tests.end_to_end.test_replica_lost import DEADLINE_SECONDS, said_by, wait_until_healthy
 
 BODY = {"model": "demo", "prompt": "once", "max_tokens": 300, "seed": 3, "ignore_eos": True, "stream": True}
 WITH_IDS = {
@@ -34,19 +34,37 @@ WITH_IDS = {
     "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     "truncate_prompt_tokens": 3,
 }
+RESUMABLE = {"stream_resume": True, "api_keys": ["key"], "num_gateways": 2}
 NUM_BEFORE = 40  # events, until the gateway is killed
 
 
 @pytest.fixture(scope="module")
-def resumable(server: Server) -> Iterator[Server]:
-    deploy(server, {"stream_resume": True, "api_keys": ["key"], "num_gateways": 2})
-    yield server
-    deploy(server, {})
+def told(server: Server) -> Iterator[tuple[Any, Any]]:
+    """What a client hears that nothing disturbs, and one while everything is replaced: by what can
+    resume streams.
+    """
+    wait_until_healthy(server)
+    undisturbed = said_by(server, lambda: None)
+    try:
+        yield undisturbed, said_by(server, lambda: deploy(server, RESUMABLE))
+    finally:
+        deploy(server, {})
+
+
+@pytest.fixture(scope="module")
+def resumable(server: Server, told: tuple[Any, Any]) -> Server:
+    return server
 
 
 def deploy(server: Server, changes: dict[str, Any]) -> None:
     serve.run(build_app(server.args | changes), name=APP_NAME, route_prefix="/")
     wait_until_healthy(server)
+
+
+def test_streams_outlive_an_update_of_everything(told: tuple[Any, Any]) -> None:
+    """New engines, new gateways; a stream stays on the gateway that it is on."""
+    undisturbed, meanwhile = told
+    assert meanwhile == undisturbed
 
 
 def test_each_gateway_tells_why_a_request_took_so_long(resumable: Server) -> None:
