@@ -10,7 +10,7 @@ import torch
 from ops import kernels
 from parallel.decoder import Decoder, Stage
 from parallel.spec import read
-from tests.ops.kernels.where import DEVICE, MARKS
+from tests.ops.kernels.where import DEVICE, MARKS, SLOW
 from tests.parallel.alone import Alone
 from tests.parallel.published.packers import FORMATS
 from tests.parallel.published.publish import make_plain, publish
@@ -26,7 +26,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     return make_plain(tmp_path_factory.mktemp("plain"), num_layers=1)
 
 
-@pytest.mark.parametrize("name", ["awq", "gptq 4 act-order", "W8A16", "W8A8", "FP8 blocks"])
+@pytest.mark.parametrize(
+    "name", ["awq", "W8A8", "FP8 blocks", *(pytest.param(name, marks=SLOW) for name in ("gptq 4 act-order", "W8A16"))]
+)
 def test_logits(name: str, plain: Saved, tmp_path: Path) -> None:
     form = FORMATS[name]
     published = publish(plain, form, tmp_path)

@@ -14,14 +14,13 @@ from tests.engine.worker.recompute import Recompute
 from tests.engine.worker.round_trips import refusing_round_trips
 from tests.engine.worker.steps import Part, floats, ints, make_step, pairs
 from tests.engine.worker.tiny import MAX_MODEL_LEN, Shape, decode_carrying, execute_on, generate, make_runner
-from tests.ops.kernels.where import DEVICE, IS_INTERPRETED, MARKS
+from tests.ops.kernels.where import DEVICE, IS_INTERPRETED, MARKS, SLOW, slow
 
 pytestmark = MARKS
 PROMPTS = [[7 + 3 * k for k in range(19)], [5, 6, 7], [200], list(range(40, 56))]
-LONG = [pytest.mark.long] if IS_INTERPRETED else []  # minutes for the interpreter
 SHAPES = [
     Shape(64, torch.bfloat16, torch.bfloat16),
-    pytest.param(Shape(128, torch.bfloat16, torch.float8_e4m3fn, num_experts=4, quantization="int4"), marks=LONG),
+    pytest.param(Shape(128, torch.bfloat16, torch.float8_e4m3fn, num_experts=4, quantization="int4"), marks=SLOW),
 ]
 if not IS_INTERPRETED:
     SHAPES += [
@@ -37,13 +36,20 @@ shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
 @shapes
-def test_chunks_and_neighbours_and_graphs_change_no_bit(shape: Shape) -> None:
+def test_chunks_and_neighbours_change_no_bit(shape: Shape) -> None:
+    execute = execute_on(make_runner(kernels, DEVICE, shape))
+    whole = generate(execute, PROMPTS, 2)
+    assert generate(execute, PROMPTS[:1], 2) == whole[:1], "alone"
+    assert len({line[0] for line in whole}) == len(PROMPTS)
+    assert generate(execute, PROMPTS, 2, chunk=8) == whole
+
+
+@slow  # else, on the CPU's kernels: test_decode_graphs, test_mixed_graphs
+@shapes
+def test_graphs_change_no_bit(shape: Shape) -> None:
     runner = make_runner(kernels, DEVICE, shape)
     execute = execute_on(runner)
     whole = generate(execute, PROMPTS, 3)
-    assert generate(execute, PROMPTS[:1], 2) == [whole[0][:2]], "alone"
-    assert len({line[0] for line in whole}) == len(PROMPTS)
-    assert generate(execute, PROMPTS, 3, chunk=8) == whole
     capture = Recompute() if IS_INTERPRETED else CudaCapture()
     runner.use_graphs(capture, max_num_seqs=6, max_model_len=MAX_MODEL_LEN, max_num_batched_tokens=48)
     assert decode_carrying(runner, PROMPTS, 3) == whole
@@ -55,9 +61,9 @@ def test_chunks_and_neighbours_and_graphs_change_no_bit(shape: Shape) -> None:
 
 
 OTHERS = [
-    pytest.param(Shape(64, torch.float16, torch.float16), marks=LONG),
-    pytest.param(Shape(64, torch.bfloat16, torch.bfloat16, quantization="int8"), marks=LONG),
-    pytest.param(Shape(64, torch.bfloat16, torch.bfloat16, quantization="fp8"), marks=LONG),
+    pytest.param(Shape(64, torch.float16, torch.float16), marks=SLOW),
+    pytest.param(Shape(64, torch.bfloat16, torch.bfloat16, quantization="int8"), marks=SLOW),
+    pytest.param(Shape(64, torch.bfloat16, torch.bfloat16, quantization="fp8"), marks=SLOW),
 ]
 
 
