@@ -52,14 +52,15 @@ def smallest(num_blocks: Sequence[tuple[int, int]]) -> tuple[int, int]:
 class Executor(Protocol):
     """Runs steps in the order of submission, on one worker or many.
 
-    `depth` is how many steps the engine keeps in flight. A future ends in a `SamplerOutput`, or in
+    `depth` is how many steps the engine keeps in flight: one for each pipeline stage, and one more
+    if it `runs_ahead`. A future ends in a `SamplerOutput`, or in
     a `StepFailure`, in which every later step of that epoch ends too, until `restart` begins the
     next epoch. The cache's contents are then lost.
     """
 
     depth: int
-    # Whether input ids may refer to tokens sampled in the previous step, which the driver does not
-    # know yet.
+    # Whether input ids may refer to tokens sampled in earlier steps, which the driver does not know
+    # yet.
     runs_ahead: bool
 
     @property

@@ -36,13 +36,14 @@ class ExecuteModelRequest:
     sampled_rows: np.ndarray  # [R] int32: token rows; one row may be sampled several times (n > 1)
     sampling: SamplingColumns
     # Input ids not known to the driver yet: for each (r, s), input_ids[r] is the token sampled at
-    # row s of `carried_step`.
-    carried_step: int
+    # row s of the step in `carried_steps`.
+    carried_steps: np.ndarray  # [C] int32
     carried_rows: np.ndarray  # [C, 2] int32
     blocks_to_swap_out: np.ndarray  # [*, 2] int32: device block -> host block
     blocks_to_swap_in: np.ndarray  # [*, 2] int32: host block -> device block
     blocks_to_copy: np.ndarray  # [*, 2] int32: device block -> device block
     awaits_masks: bool = False  # its `StepMasks` follow, for which sampling waits
+    returns_tokens: bool = False  # of its rows from the last stage to the first: a later step may carry them
     # Token rows [first, end) whose hidden states are summed.
     pooled_ranges: np.ndarray = field(default_factory=lambda: NO_RANGES)  # [P, 2] int32
     # Token rows [first, end) have the adapter of that number below; ascending, others have none.

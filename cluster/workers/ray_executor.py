@@ -6,7 +6,7 @@ import ray
 
 from cluster.workers.group.group import Lasting, WorkerGroup
 from cluster.workers.phases import Phases
-from cluster.workers.placement import CPUS_PER_WORKER
+from cluster.workers.placement import CPUS_PER_WORKER, has_gpus
 from cluster.workers.processes.pool import NoPlace
 from cluster.workers.supply import WorkerSupply
 from engine.config import EngineConfig
@@ -14,6 +14,10 @@ from engine.errors import InvalidConfig, WorkerLost
 from engine.executor import Capacity, Weights
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest, StepMasks
+
+# The first of more stages might not take what the last one returns before there is no room for it.
+# Between GPUs nothing is returned: a transfer that a rank has begun is in the way of the next one.
+MAX_STAGES_AHEAD = 16
 
 
 class RayExecutor:
@@ -32,11 +36,9 @@ class RayExecutor:
         threads.
         """
         num_stages = config.pipeline_parallel_size
-        # A single stage is kept busy by having the next step early; several stages by steps of
-        # different sequences.
-        self.depth = max(2, num_stages)
-        # Tokens are sampled on the last stage and looked up on the first.
-        self.runs_ahead = num_stages == 1
+        self.runs_ahead = num_stages == 1 or (num_stages <= MAX_STAGES_AHEAD and not has_gpus(config))
+        # Each stage computes a step, and the next one is there before it is needed.
+        self.depth = num_stages + self.runs_ahead
         self._supply = WorkerSupply(config, cpus_per_worker)
         self._epoch = 0
         self._lasting = Lasting(weights=weights)

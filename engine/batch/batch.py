@@ -12,11 +12,9 @@ from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.plan import Part, PlainRow, ScheduledSequence, SchedulerOutputs
 from engine.step import NO_FILES, NO_IDS, NO_RANGES, NO_RUNS, NOTHING_DRAFTED, ExecuteModelRequest
 
-
 def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> ExecuteModelRequest:
     """The step's arrays; see `ExecuteModelRequest` for shapes. Also stores in each sequence which
-    sampled row is its own (`Sequence.sampled_row`), for the next step, which is built before this
-    one's result is known.
+    sampled row is its own, for its next step, which is built before this one's result is known.
     """
     scheduled = plan.scheduled
     num_tokens = np.array([entry.num_tokens for entry in scheduled], np.int32)
@@ -28,8 +26,8 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
     block_starts, block_ids = _blocks(plan, context_lens, blocks)
     size = blocks.block_size
     slot_mapping = block_ids[block_starts[owner] + positions // size] * size + positions % size
-    input_ids, carried = _input_ids(scheduled)
-    sampled_rows, rows_sampled = _sampled_rows(scheduled, query_starts)
+    input_ids, carried_steps, carried_rows = _input_ids(scheduled)
+    sampled_rows, rows_sampled = _sampled_rows(plan, query_starts)
     adapter_runs, adapters = _adapter_runs(scheduled, query_starts)
     drafting, draft_ids = _drafting(plan)
     return ExecuteModelRequest(
@@ -44,12 +42,13 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         block_ids=block_ids,
         sampled_rows=sampled_rows,
         sampling=sampling_columns(rows_sampled),
-        carried_step=plan.step - 1,
-        carried_rows=carried,
+        carried_steps=carried_steps,
+        carried_rows=carried_rows,
         blocks_to_swap_out=_pairs(plan.blocks_to_swap_out),
         blocks_to_swap_in=_pairs(plan.blocks_to_swap_in),
         blocks_to_copy=_pairs(plan.blocks_to_copy),
         awaits_masks=awaits_masks(plan),
+        returns_tokens=plan.returns_tokens,
         pooled_ranges=_pooled_ranges(plan, query_starts),
         adapter_runs=adapter_runs,
         adapter_digests=[adapter.digest for adapter in adapters],
@@ -76,8 +75,9 @@ def _blocks(plan: SchedulerOutputs, context_lens: np.ndarray, blocks: BlockManag
     return starts, gathered(blocks.tables.reshape(-1), rows * blocks.tables.shape[1], starts)
 
 
-def _input_ids(scheduled: list[Part]) -> tuple[np.ndarray, np.ndarray]:
+def _input_ids(scheduled: list[Part]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     ids: list[int] = []
+    carried_steps: list[int] = []
     carried_to: list[int] = []
     carried_from: list[int] = []
     for entry in scheduled:
@@ -91,19 +91,22 @@ def _input_ids(scheduled: list[Part]) -> tuple[np.ndarray, np.ndarray]:
         elif start < len(tokens):
             ids.append(tokens[start])
         else:
+            carried_steps.append(seq.sampled_step)
             carried_to.append(len(ids))
             carried_from.append(seq.sampled_row)
             ids.append(0)
-    return np.array(ids, np.int32), np.array([carried_to, carried_from], np.int32).T.copy()
+    rows = np.array([carried_to, carried_from], np.int32).T.copy()
+    return np.array(ids, np.int32), np.array(carried_steps, np.int32), rows
 
 
-def _sampled_rows(scheduled: list[Part], query_starts: np.ndarray) -> tuple[np.ndarray, list[SampledRow]]:
+def _sampled_rows(plan: SchedulerOutputs, query_starts: np.ndarray) -> tuple[np.ndarray, list[SampledRow]]:
     token_rows: list[int] = []
     rows: list[SampledRow] = []
-    for entry, end_row in zip(scheduled, query_starts[1:].tolist(), strict=True):
+    step = plan.step
+    for entry, end_row in zip(plan.scheduled, query_starts[1:].tolist(), strict=True):
         group, seq = entry.group, entry.seq
         if isinstance(entry, PlainRow):
-            seq.sampled_row = len(rows)
+            seq.sampled_step, seq.sampled_row = step, len(rows)
             token_rows.append(end_row - 1)
             rows.append((group, seq, seq.choice, entry.start + 1, None))
             continue
@@ -116,7 +119,7 @@ def _sampled_rows(scheduled: list[Part], query_starts: np.ndarray) -> tuple[np.n
                 token_rows.append(end_row - 1)
                 rows.append((group, seq, seq.choice, entry.start + entry.num_tokens, token_id))
         if entry.num_samples:
-            seq.sampled_row = len(rows)
+            seq.sampled_step, seq.sampled_row = step, len(rows)
             position = entry.start + entry.num_tokens
             given = None if seq.thinking is None else seq.thinking.forced_token
             if entry.drafts:

@@ -87,7 +87,8 @@ class SchedulerOutputs:
     """One step's plan; only the scheduler writes to it."""
 
     step: int
-    max_tokens: int
+    max_tokens: int = 0
+    lanes: list[Lane] = field(default_factory=list)  # running ones that it serves, in order
     scheduled: list[Part] = field(default_factory=list)
     others: list[ScheduledSequence] = field(default_factory=list)  # of these, those that are not plain
     num_tokens: int = 0
@@ -105,6 +106,7 @@ class SchedulerOutputs:
     fetch_addresses: list[str] = field(default_factory=list)  # see `ExecuteModelRequest`
     awaits_fetches: bool = False  # there is nothing else to do
     awaits_stores: bool = False  # another engine waits for them
+    returns_tokens: bool = False  # see `ExecuteModelRequest`
     num_stored: int = 0  # once it is answered: see `HostTier.num_done`
     admitted: list[SequenceGroup] = field(default_factory=list)  # from the waiting queue
     preempted: list[Lane] = field(default_factory=list)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
+from engine.scheduling.waiting.cohorts import Cohorts
 from engine.scheduling.waiting.lack import Lack
 from engine.scheduling.waiting.waiting_queue import WaitingQueue, count_adapter, insert, remove
 
@@ -14,12 +15,13 @@ class Queues:
     here. `blocks` is replaced at a restart.
     """
 
-    def __init__(self, blocks: BlockManager, waiting: WaitingQueue, watermark: float) -> None:
+    def __init__(self, blocks: BlockManager, waiting: WaitingQueue, watermark: float, num_stages: int) -> None:
         """`watermark`: the share of blocks that running lanes keep for themselves."""
         self._watermark = watermark
         self.blocks = blocks
         self.waiting = waiting
         self.running: list[Lane] = []
+        self.cohorts = Cohorts(num_stages)  # of the running lanes
         self.swapped: list[Lane] = []
         self.num_places = 0  # of the running lanes
         self.running_adapters = Counter[str]()  # lanes, by the name of their adapter
@@ -89,6 +91,7 @@ class Queues:
                 self.waiting.remove(lane)
             case Status.RUNNING:
                 remove(self.running, lane)
+                self.cohorts.remove(lane)
                 self.num_places -= lane.num_places
                 count_adapter(self.running_adapters, lane, -1)
             case Status.SWAPPED:
@@ -102,6 +105,7 @@ class Queues:
                 self.waiting.add(lane)
             case Status.RUNNING:
                 insert(self.running, lane)
+                self.cohorts.add(lane)
                 self.num_places += lane.num_places
                 count_adapter(self.running_adapters, lane, 1)
             case Status.SWAPPED:

@@ -35,10 +35,12 @@ class Scheduler:
         *,
         swap_seconds_per_block: float,
     ) -> None:
-        self.queues = Queues(blocks, waiting, config.watermark)
-        self.budget = TokenBudget(self.queues, step_limits(config, executor))
-        self._drafting = Drafting(self.queues, config.speculative_config, self.budget.limits)
+        limits = step_limits(config, executor)
+        self.queues = Queues(blocks, waiting, config.watermark, limits.num_stages)
+        self.budget = TokenBudget(self.queues, limits)
+        self._drafting = Drafting(self.queues, config.speculative_config, limits)
         self.preemption = Preemption(self.queues, PreemptionCosts(swap_seconds_per_block))
+        self._returns_tokens = limits.runs_ahead and limits.num_stages > 1
         self._max_loras = config.max_loras
         self._hands_over = config.kv_role == "producer"
         self.fetching = Fetching(self.queues)
@@ -58,9 +60,11 @@ class Scheduler:
 
     def schedule(self) -> SchedulerOutputs:
         """The next step; it `is_empty` if there is nothing to do before a step in flight ends."""
-        plan = SchedulerOutputs(self.step, self.budget.max_tokens())
+        plan = SchedulerOutputs(self.step, returns_tokens=self._returns_tokens)
         if self._drafting.must_wait():
             return plan
+        plan.lanes = self.queues.cohorts.take_turn(self.budget.is_ready)
+        plan.max_tokens = self.budget.max_tokens(plan)
         if self.blocks.shelf is not None and self.blocks.shelf.is_late:
             self.fetching.bring_back()
         self._schedule_running(plan)
@@ -98,18 +102,13 @@ class Scheduler:
 
     def _schedule_running(self, plan: SchedulerOutputs) -> None:
         blocks, budget = self.queues.blocks, self.budget
-        decoding_left = budget.decoding_share()
         is_drafting = not self._drafting.is_full
-        for lane in list(self.queues.running):
+        for lane in plan.lanes:
             if lane.status is not Status.RUNNING:
                 continue  # preempted for an earlier lane
-            is_decoding = budget.shares_steps and lane.is_decoding
-            if is_decoding and decoding_left <= 0:
-                continue
             for seq in lane.seqs:
                 is_plain = seq.num_computed_tokens < seq.plain_until and not (is_drafting and seq.drafter)
                 if is_plain and self._go_on(lane, seq, plan):
-                    decoding_left -= is_decoding
                     continue
                 if seq.host_block_table:
                     blocks.load(seq, lane.group.prefix_salt, lane.group.lora_name)
@@ -122,7 +121,6 @@ class Scheduler:
                     break
                 drafts = () if seq.drafter is None else self._drafting.draft(lane.group, seq, plan)
                 self._schedule(lane, seq, num_tokens, plan, drafts)
-                decoding_left -= is_decoding
 
     def _go_on(self, lane: Lane, seq: Sequence, plan: SchedulerOutputs) -> bool:
         """Add the next token of a sequence whose steps are plain (`Sequence.plain_until`), if the
@@ -130,7 +128,7 @@ class Scheduler:
         `_schedule` come to.
         """
         step = plan.step
-        if plan.num_tokens >= plan.max_tokens or (seq.num_pending and not self.budget.follows(seq, step)):
+        if plan.num_tokens >= plan.max_tokens or seq.num_pending > self.budget.max_pending:
             return False
         start = seq.num_computed_tokens
         plan.scheduled.append(PlainRow(lane.group, seq, start))
@@ -261,6 +259,7 @@ class Scheduler:
         seq.num_pending += is_end
         seq.plain_until = self._plain_until(group, seq) if is_end and not drafts else 0
         seq.last_step = lane.last_step = plan.step
+        self.queues.cohorts.scheduled(lane)
         if self._drafting.has_model:
             self._drafting.ask(entry, plan, num_indexed)
         if group.aside and end >= seq.num_prompt_tokens:

@@ -55,6 +55,7 @@ class Sequence:
         "pooled",
         "row",
         "sampled_row",
+        "sampled_step",
         "sought_since",
         "stop_reason",
         "text",
@@ -83,6 +84,7 @@ class Sequence:
         self.plain_until = 0  # steps at lower positions find a block, fill none, and are not the last: `PlainRow`s
         self.row: int | None = None  # of the driver's tables, while running
         self.last_step = -1  # the last step this sequence was scheduled in
+        self.sampled_step = 0  # the last step built that samples its next token
         self.sampled_row = 0  # its sampled row in that step
         self.cumulative_logprob = 0.0
         self.candidates: list[tuple[int, float]] | None = (

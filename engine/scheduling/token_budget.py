@@ -9,7 +9,7 @@ from engine.config import EngineConfig
 from engine.executor import Executor
 from engine.scheduling.plan import SchedulerOutputs
 from engine.scheduling.queues import Queues
-from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
+from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
 
 # Prompt logprobs need a row of logits for each prompt token; a step takes no more than this of one
 # sequence.
@@ -27,18 +27,21 @@ class StepLimits:
     max_num_seqs: int
     long_prefill_token_threshold: int  # of one sequence; 0: no separate limit
     min_stage_tokens: int  # of prompts, where several stages share them
-    depth: int  # steps in flight
-    runs_ahead: bool  # whether a step may be built before the previous step's tokens are known
+    num_stages: int  # of the pipeline: so many steps are computed at once
+    runs_ahead: bool  # whether a step may be built before the tokens that it begins with are known
 
 
 def step_limits(config: EngineConfig, executor: Executor) -> StepLimits:
+    num_stages = max(executor.depth - executor.runs_ahead, 1)
+    # Drafts follow known tokens: a step that waits for some would keep the other stages waiting.
+    has_drafts = config.speculative_config is not None
     return StepLimits(
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_num_seqs=config.max_num_seqs,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         min_stage_tokens=config.min_stage_tokens,
-        depth=executor.depth,
-        runs_ahead=executor.runs_ahead,
+        num_stages=num_stages,
+        runs_ahead=executor.runs_ahead and (num_stages == 1 or not has_drafts),
     )
 
 
@@ -49,38 +52,36 @@ class TokenBudget:
         self.queues = queues
         self.limits = limits
         self.long_prefill_tokens = limits.long_prefill_token_threshold or limits.max_num_batched_tokens
-        # Several pipeline stages work on different steps at once.
-        self.shares_steps = limits.depth > 1 and not limits.runs_ahead
-        self.runs_ahead = limits.runs_ahead  # a local copy: used for every row of a step
+        # A sequence may have so many tokens that the driver does not know when it is scheduled.
+        self.max_pending = int(limits.runs_ahead)
 
-    def max_tokens(self) -> int:
-        """Tokens per step: with several stages a share of all uncomputed tokens, so that steps take
-        equally long. There is room for prompts whatever the decoding sequences take. Lanes that
-        cannot be admitted yet do not count; otherwise a prompt admitted when another request ends
-        would be computed in one step.
+    def max_tokens(self, plan: SchedulerOutputs) -> int:
+        """Tokens of the step: with several stages a share of all uncomputed tokens, so that steps
+        take equally long. There is room for prompts whatever the decoding sequences take. Lanes
+        that cannot be admitted yet do not count; otherwise a prompt admitted when another request
+        ends would be computed in one step.
         """
         limits = self.limits
-        if not self.shares_steps:
+        if limits.num_stages == 1:
             return limits.max_num_batched_tokens
-        prompts = (lane for lane in (*self.queues.running, *self._first_in_line()) if not lane.is_decoding)
-        left = sum(seq.num_uncomputed_tokens for lane in prompts for seq in lane.seqs)
-        share = -(-left // (STEPS_A_STAGE * limits.depth))
-        return min(self.decoding_share() + max(share, limits.min_stage_tokens), limits.max_num_batched_tokens)
+        lanes = (*self.queues.cohorts.prompts, *self._first_in_line())
+        left = sum(seq.num_uncomputed_tokens for lane in lanes if not lane.is_decoding for seq in lane.seqs)
+        share = -(-left // (STEPS_A_STAGE * limits.num_stages))
+        num_decoding = self._num_to_come(plan)
+        return min(num_decoding + max(share, limits.min_stage_tokens), limits.max_num_batched_tokens)
 
-    def decoding_share(self) -> int:
-        """Decoding sequences per step: pipeline stages work on different ones, so no step takes
-        them all.
-        """
-        if not self.shares_steps:
-            return self.limits.max_num_seqs
-        num_decoding = sum(len(lane.seqs) for lane in self.queues.running if lane.is_decoding)
-        return -(-num_decoding // self.limits.depth)
+    def is_ready(self, lane: Lane) -> bool:
+        """Whether anything of it may be computed now."""
+        for seq in lane.seqs:  # noqa: SIM110  # any(...) takes three times as long
+            if self._is_ready(lane.group, seq):
+                return True
+        return False
 
     def num_schedulable(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> int:
         """How many of the sequence's tokens fit into the plan."""
         num_tokens = seq.num_uncomputed_tokens
-        if seq.num_pending and (num_tokens <= 0 or not self._can_be_ahead(group, seq, plan)):
-            return 0  # not even how many tokens a step with drafts brings is known
+        if not self._is_ready(group, seq):
+            return 0
         if num_tokens <= 1:
             return num_tokens if plan.num_tokens < plan.max_tokens else 0
         num_tokens = min(num_tokens, self.long_prefill_tokens, self.prompt_tokens_left(plan))
@@ -93,32 +94,30 @@ class TokenBudget:
         everything in the step so far is theirs, and the remaining ones still follow.
         """
         if plan.max_prompt_tokens is None:
-            num_to_come = sum(
-                seq.last_step != plan.step
-                and seq.num_uncomputed_tokens == 1
-                and (seq.num_pending == 0 or self._can_be_ahead(lane.group, seq, plan))
-                for lane in self.queues.running
-                for seq in lane.seqs
-            )
-            num_decoding = min(plan.num_tokens - plan.num_drafts + num_to_come, self.decoding_share())
-            plan.max_prompt_tokens = plan.max_tokens - plan.num_drafts - num_decoding
+            plan.max_prompt_tokens = plan.max_tokens - plan.num_tokens - self._num_to_come(plan)
         return plan.max_prompt_tokens - plan.num_prompt_tokens
 
     def has_places(self, newcomer: Lane) -> bool:
         return newcomer.num_places <= self._num_free_places()
 
-    def follows(self, seq: Sequence, step: int) -> bool:
-        """Whether the workers have the sequence's last token by then, which the driver has not."""
-        return self.runs_ahead and seq.last_step == step - 1
+    def _num_to_come(self, plan: SchedulerOutputs) -> int:
+        """The sequences that will have a single token in the step, and have it not yet."""
+        step, num_to_come = plan.step, 0
+        for lane in plan.lanes:
+            if lane.status is Status.RUNNING:
+                for seq in lane.seqs:
+                    is_to_come = seq.last_step != step and seq.num_uncomputed_tokens == 1
+                    num_to_come += is_to_come and self._is_ready(lane.group, seq)
+        return num_to_come
 
-    def _can_be_ahead(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> bool:
-        """Whether the sequence's next token, if it has one to compute, may be computed before its
-        last one is known.
+    def _is_ready(self, group: SequenceGroup, seq: Sequence) -> bool:
+        """Whether the sequence's next token, if it has one to compute, may be computed now: its
+        last one is known, or need not be.
         """
-        return (
-            self.follows(seq, plan.step)
+        return seq.num_pending == 0 or (
+            seq.num_pending <= self.max_pending
+            and not seq.has_drafts
             and not group.history_matters
-            and (seq.num_pending < 2 or not group.bad_words)  # workers compare one token: `bans.banned_pairs`
             and (seq.thinking is None or seq.thinking.is_free_after(seq.num_pending))
             and len(seq.token_ids) + seq.num_pending - seq.num_prompt_tokens < group.max_output_tokens
         )

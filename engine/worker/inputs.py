@@ -2,13 +2,12 @@
 step.
 """
 
-from collections import deque
-
 import numpy as np
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest
 from engine.worker.device.transfer import upload, zeros
+from engine.worker.head.drawn_tokens import DrawnTokens
 from engine.worker.step_tensors import StepTensors, table_arrays, write_tables
 from ops.interface import AttentionMetadata
 from parallel.decoder import Decoder
@@ -16,8 +15,6 @@ from parallel.decoder import Decoder
 # Logits are made for so many rows at once: prompt logprobs may ask for thousands of rows of the
 # whole vocabulary.
 MAX_LOGITS_ROWS = 256
-# Number of steps whose tokens are kept for later ones: more than are ever in flight.
-_NUM_KEPT_STEPS = 4
 
 
 class Inputs:
@@ -26,11 +23,7 @@ class Inputs:
     def __init__(self, model: Decoder) -> None:
         self._stage = model.stage
         self._device = model.device
-        self._tokens: deque[tuple[int, Tensor]] = deque(maxlen=_NUM_KEPT_STEPS)  # (step, [R] int32), the newest last
-
-    def keep(self, step: int, token_ids: Tensor) -> None:
-        """The tokens [R] int32 of a step's rows, which later steps may carry."""
-        self._tokens.append((step, token_ids))
+        self.drawn = DrawnTokens(model.stage)
 
     def step_tensors(self, request: ExecuteModelRequest, received: Tensor | None) -> StepTensors:
         """`received`: from the stage before."""
@@ -43,7 +36,7 @@ class Inputs:
         tensors = upload(arrays, self._device)
         positions, input_ids = tensors.pop("positions"), tensors.pop("input_ids", None)
         if input_ids is not None:
-            self.fill_carried(request, input_ids)
+            self.drawn.fill(request, input_ids)
         tables = tensors.get("tables")
         if tables is None:
             tables = zeros((len(request.context_lens), width), self._device)
@@ -57,18 +50,3 @@ class Inputs:
             max_context_len=int(request.context_lens.max()),
         )
         return StepTensors(input_ids, received, positions, metadata)
-
-    def fill_carried(self, request: ExecuteModelRequest, input_ids: Tensor) -> None:
-        """Write the tokens that the driver does not know yet into input_ids [T] int32."""
-        if not len(request.carried_rows):
-            return
-        if not (self._stage.is_first and self._stage.is_last):
-            raise ValueError("carried rows need the sampled tokens, which only a single stage has at its first layer")
-        tokens = dict(self._tokens).get(request.carried_step)
-        if tokens is None:
-            raise ValueError(
-                f"step {request.step} carries rows of step {request.carried_step}, whose tokens are not kept"
-            )
-        rows, sampled_rows = request.carried_rows.astype(np.int64).T
-        carried = upload({"rows": rows, "sampled_rows": sampled_rows}, input_ids.device)
-        input_ids.index_copy_(0, carried["rows"], tokens.index_select(0, carried["sampled_rows"]))

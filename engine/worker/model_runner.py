@@ -88,13 +88,15 @@ class ModelRunner:
         """
         launched_ns = time.perf_counter_ns()
         self.moves.move(request)
+        if self._stage.is_first and not self._stage.is_last:
+            self._inputs.drawn.take(request)
         hidden = self._layers.run(request, self._inputs) if len(request.input_ids) else None
         pooled = None
         if self._speaks and hidden is not None and len(request.pooled_ranges):
             pooled = pool(hidden, request.pooled_ranges)  # before a graph that samples may write over them
         sampled = self._sampler.sample(request, hidden, late_masks) if self._stage.is_last else None
-        if sampled is not None and self._stage.is_first:
-            self._inputs.keep(request.step, sampled.token_ids)
+        if sampled is not None:
+            self._inputs.drawn.drew(request, sampled.token_ids)
         guessed = None
         if self._proposer is not None and sampled is not None and len(request.drafting):
             guessed = self._proposer.propose(request, sampled.token_ids)

@@ -1,5 +1,5 @@
-"""A pipeline stage: its number, the number of stages, and what stages exchange, the residual
-stream.
+"""A pipeline stage: its number, the number of stages, and what stages exchange: the residual
+stream, and tokens that the last one has drawn.
 """
 
 from dataclasses import dataclass
@@ -39,3 +39,13 @@ class Stage:
         """The residual stream [num_rows, hidden] of the stage before."""
         assert self.group is not None and not self.is_first
         return self.group.recv((num_rows, hidden), dtype, self.rank - 1)
+
+    def return_tokens(self, token_ids: Tensor) -> None:
+        """Send tokens [R] int32 from the last stage to the first one."""
+        assert self.group is not None and self.is_last
+        self.group.send(token_ids, 0)
+
+    def take_tokens(self, num_rows: int) -> Tensor:
+        """The tokens [num_rows] int32 that the last stage returns next."""
+        assert self.group is not None and self.is_first
+        return self.group.recv((num_rows,), torch.int32, self.size - 1)

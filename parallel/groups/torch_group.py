@@ -19,6 +19,10 @@ from ops.tree import add_tree
 from parallel.errors import GroupError
 from parallel.groups.symmetric import SymmetricMemory
 
+# Bytes and tensors that a CPU rank has begun to send and the other side need not have taken. Tokens
+# that are returned to the first stage may wait until the next request comes.
+_MAX_WAITING, _MAX_SENT = 1 << 20, 32
+
 
 class TorchGroup:
     """A separate process group, independent of torch's global state."""
@@ -33,6 +37,7 @@ class TorchGroup:
         self.is_capturable = device.type == "cuda"
         self._process_group = process_group
         self._memory = memory
+        self._max_waiting = _MAX_WAITING if device.type == "cpu" else 0
         self._sending: deque[tuple[Any, Tensor]] = deque()
         self._is_aborted = False
 
@@ -50,10 +55,10 @@ class TorchGroup:
         return torch.cat(self._gather(x), dim)
 
     def send(self, x: Tensor, dst: int) -> None:
-        """One transfer may be running while the next step is computed; an older one is waited for
-        first.
+        """One transfer may be running while the next step is computed, and between CPUs small ones
+        before it; older ones are waited for first.
         """
-        while self._sending:
+        while sum(sent.nbytes for _, sent in self._sending) > self._max_waiting or len(self._sending) == _MAX_SENT:
             self._finish(self._sending.popleft()[0])
         self._sending.append((self._start(self._process_group.send, [x], dst, 0), x))
 

@@ -1,11 +1,14 @@
 """What sharding costs and gains on the cores of one machine: `python -m
-tests.benchmarks.bench_sharding [P7 P8]`.
+tests.benchmarks.bench_sharding [P7 P8 P9]`.
 
 Random bf16 weights of Qwen2.5-0.5B's shape, ranks in Ray's processes. P7: milliseconds a decode
 step of one rank with two threads, and of two tensor-parallel ranks with one each. P8: output tokens
 a second of two pipeline stages with a thread each, at depth 1 and at depth 2, of a queue of
-requests of mixed lengths, 64 at a time: fewer would not do, a stage reads its weights for 8 rows as
-long as for 16. The two are started in turn; medians of all rounds.
+requests of mixed lengths, 64 at a time, a step at a time and as many as there are stages and one
+more: fewer requests would not do, a stage reads its weights for 8 rows as long as for 16. P9:
+milliseconds a token of one stream, by one rank, by two stages that have each step early, and by two
+that wait for the driver, with a thread each. All of an item are started in turn; medians of all
+rounds.
 """
 
 import argparse
@@ -28,12 +31,13 @@ MIXED_REQUESTS, MIXED_SEQS, MIXED_INPUT, MIXED_OUTPUT = 256, 64, Lengths(32, 224
 WARM_UP_TOKENS = 4
 WHOLE = {"tensor_parallel_size": 1, "num_threads": 2, "distributed_executor_backend": "ray"}
 HALVES = {"tensor_parallel_size": 2, "num_threads": 1}
+SLOW = {"tensor_parallel_size": 1, "num_threads": 1, "distributed_executor_backend": "ray"}
 STAGES = {"pipeline_parallel_size": 2, "num_threads": 1}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("items", nargs="*", metavar="ITEM", help="P7 or P8; default: both")
+    parser.add_argument("items", nargs="*", metavar="ITEM", help="P7, P8 or P9; default: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--model", help="a checkpoint's folder; default: random weights, kept in the cache")
     options = parser.parse_args()
@@ -53,9 +57,21 @@ def main() -> None:
                 )
         if "P8" in (options.items or ["P8"]):
             shallow, deep = in_turn(
-                "P8", [partial(throughput, folder, depth=depth, **STAGES) for depth in (1, 2)], options.rounds
+                "P8", [partial(throughput, folder, depth=depth, **STAGES) for depth in (1, None)], options.rounds
             )
-            print(f"P8 two stages: depth 1 {shallow:.1f} tok/s, depth 2 {deep:.1f} tok/s: {deep / shallow:.2f}×")
+            print(
+                f"P8 two stages: depth 1 {shallow:.1f} tok/s, depth 3 {deep:.1f} tok/s: {deep / shallow:.2f}×",
+                flush=True,
+            )
+        if "P9" in (options.items or ["P9"]):
+            kinds: list[dict[str, Any]] = [SLOW, STAGES, STAGES | {"depth": 1}]
+            whole, ahead, waiting = in_turn(
+                "P9", [partial(decode_ms, folder, 1, **arguments) for arguments in kinds], options.rounds
+            )
+            print(
+                f"P9 one stream: one rank {whole:.2f} ms a token, two stages {ahead:.2f}: {whole / ahead:.2f} of its "
+                f"rate; two that wait for the driver {waiting:.2f}: {whole / waiting:.2f}"
+            )
 
 
 def in_turn(label: str, measures: list[Callable[[], float]], rounds: int) -> list[float]:

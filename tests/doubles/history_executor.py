@@ -183,8 +183,11 @@ class HistoryExecutor:
         self._move_blocks(request)
         tokens = request.input_ids.copy()
         if len(request.carried_rows):
-            sampled = dict(self.samples)[request.carried_step]
-            tokens[request.carried_rows[:, 0]] = sampled[request.carried_rows[:, 1]]
+            samples = dict(self.samples)
+            for step, (row, sampled_row) in zip(
+                request.carried_steps.tolist(), request.carried_rows.tolist(), strict=True
+            ):
+                tokens[row] = samples[step][sampled_row]
         assert (request.slot_mapping >= BLOCK_SIZE).all(), "the null block is written"
         slots = request.slot_mapping.tolist()
         written = set(zip(slots, tokens.tolist(), strict=True)) if self.is_draft else slots  # see `propose`

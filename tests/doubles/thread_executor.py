@@ -37,8 +37,8 @@ class ThreadExecutor:
     """
 
     def __init__(self, config: EngineConfig) -> None:
-        self.depth = max(2, config.pipeline_parallel_size)
-        self.runs_ahead = config.pipeline_parallel_size == 1
+        self.runs_ahead = True
+        self.depth = config.pipeline_parallel_size + 1
         self._config = config
         self._masks = [MaskQueue() for _ in range(config.world_size)]
         self._threads = [ThreadPoolExecutor(1, thread_name_prefix=f"rank {rank}") for rank in range(config.world_size)]

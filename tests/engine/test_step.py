@@ -28,7 +28,9 @@ def test_a_step_that_only_moves_blocks_has_no_rows() -> None:
     plan = SchedulerOutputs(3, max_tokens=8, blocks_to_swap_out=[(1, 0), (2, 1)])
     request = build_request(plan, make_engine(Knobs()).scheduler.blocks, 0)
     assert {name: array.shape for name, array in arrays(request).items()} == {
-        **dict.fromkeys(("input_ids", "positions", "slot_mapping", "context_lens", "sampled_rows"), (0,)),
+        **dict.fromkeys(
+            ("input_ids", "positions", "slot_mapping", "context_lens", "sampled_rows", "carried_steps"), (0,)
+        ),
         **dict.fromkeys(("carried_rows", "blocks_to_swap_in", "blocks_to_copy", "pooled_ranges"), (0, 2)),
         "adapter_runs": (0, 3),
         **dict.fromkeys(("blocks_to_store", "blocks_to_fetch"), (0, 5)),

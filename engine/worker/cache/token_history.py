@@ -38,7 +38,7 @@ class TokenHistory:
         input_ids = request.input_ids.copy() if has_carried else request.input_ids
         tensors = upload({"ids": input_ids, "slots": request.slot_mapping}, self._slots.device)
         if has_carried:
-            self._inputs.fill_carried(request, tensors["ids"])
+            self._inputs.drawn.fill(request, tensors["ids"])
         self._slots[tensors["slots"]] = tensors["ids"]
 
     def of_rows(self, request: ExecuteModelRequest, start: int, stop: int) -> Histories:

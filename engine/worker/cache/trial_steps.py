@@ -56,7 +56,7 @@ def _profiling_request(
         block_ids=np.ones(block_starts[-1], np.int32),
         sampled_rows=np.arange(num_sampled, dtype=np.int32),
         sampling=_columns(num_sampled, draws),
-        carried_step=0,
+        carried_steps=np.empty(0, np.int32),
         carried_rows=no_pairs,
         blocks_to_swap_out=no_pairs,
         blocks_to_swap_in=no_pairs,

@@ -95,7 +95,7 @@ def make_pass(
         block_ids=block_ids,
         sampled_rows=query_starts[1:][guessing] - 1,
         sampling=_columns(request.sampling, np.array([lines[index].row for index in guessing], int), ends[guessing]),
-        carried_step=number - 1,
+        carried_steps=np.full(len(carried), number - 1, np.int32),
         carried_rows=carried,
         blocks_to_swap_out=_NO_PAIRS,
         blocks_to_swap_in=_NO_PAIRS,

@@ -76,5 +76,5 @@ class Proposer:
         known = with_known_ids(request, self._model.config.vocab_size)
         hidden = self._layers.run(known, self._inputs)
         sampled = self._sampler.sample(request, hidden, none_follow)
-        self._inputs.keep(request.step, sampled.token_ids)
+        self._inputs.drawn.keep(request.step, sampled.token_ids)
         return sampled.token_ids

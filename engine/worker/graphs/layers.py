@@ -104,7 +104,7 @@ class Layers:
         if graphs is not None:
             if adapters is not None:
                 self._adapters.places.assign(adapters)
-            result = graphs.run(request, lambda input_ids: inputs.fill_carried(request, input_ids), received)
+            result = graphs.run(request, lambda input_ids: inputs.drawn.fill(request, input_ids), received)
             if not stage.is_last:
                 result = result.clone()  # the next step may begin before it has been sent
         else:

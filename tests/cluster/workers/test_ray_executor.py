@@ -8,6 +8,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,7 +41,7 @@ def test_two_stages_of_two_ranks_from_start_to_end(expected: list[list[int]], ca
     executor = RayExecutor(make_config(tensor_parallel_size=2, pipeline_parallel_size=2, num_spare_workers=0))
     with caplog.at_level(logging.INFO, "squadron.executor"):
         capacity = executor.start()
-    assert (executor.depth, executor.runs_ahead) == (2, False)
+    assert (executor.depth, executor.runs_ahead) == (3, True)
     assert capacity.num_gpu_blocks == 32
     reports = [message for message in caplog.messages if message.startswith("worker ")]
     assert [report.split(",")[0] for report in reports] == [f"worker {rank}" for rank in range(4)]
@@ -61,8 +62,8 @@ def test_two_stages_of_two_ranks_from_start_to_end(expected: list[list[int]], ca
 def check_that_an_exception_restarts_no_process(executor: RayExecutor, expected: list[list[int]]) -> None:
     pids = executor.worker_pids
     for epoch in range(3):
-        bad = make_step(epoch, [Part([1], 0, [1])], epoch=epoch, carried_step=100, carried_rows=pairs((0, 0)))
-        with pytest.raises(StepRaised, match=rf"step {epoch} raised on worker [01]: ValueError: carried rows"):
+        bad = make_step(epoch, [Part([1], 0, [1])], epoch=epoch, carried_steps=ints(100), carried_rows=pairs((0, 0)))
+        with pytest.raises(StepRaised, match=rf"step {epoch} raised on worker [01]: ValueError: step {epoch} carries rows of step 100"):
             executor.submit(bad).result(SECONDS)
         executor.restart()
         assert run(executor, epoch=epoch + 1) == expected
@@ -120,6 +121,30 @@ def test_streams_go_on_with_the_tokens_they_would_have_had() -> None:
         assert engine.stats().num_recoveries == 2
 
 
+def test_stages_that_are_lost_with_steps_ahead_of_the_driver() -> None:
+    """The last, which has drawn tokens that the first waits for, and one between them."""
+    exact = {"ops_backend": "cpu", "num_gpu_blocks_override": 200}
+    config = make_config(**exact, pipeline_parallel_size=4)
+    with engine_on(LocalExecutor(make_config(**exact)), config) as engine:
+        expected = [tokens_and_text(answer) for answer in answers(engine, requests(3))]
+    executor = RayExecutor(config)
+    with engine_on(executor, config) as engine:
+        submit, is_ahead, lost = executor.submit, [], iter((3, 1))
+
+        def submit_with_faults(request: ExecuteModelRequest) -> Future[SamplerOutput]:
+            """Each time when a few steps have begun with tokens of the ones before."""
+            future = submit(request)
+            is_ahead.append(bool(len(request.carried_rows)))
+            if sum(is_ahead) == 12 and (rank := next(lost, None)) is not None:
+                is_ahead.clear()
+                os.kill(executor.worker_pids[rank], signal.SIGKILL)
+            return future
+
+        executor.submit = submit_with_faults  # type: ignore[method-assign]
+        assert [tokens_and_text(answer) for answer in answers(engine, requests(3))] == expected
+        assert engine.stats().num_recoveries == 2
+
+
 class DeadlyWorker:
     """A worker that dies of a token."""
 
@@ -168,7 +193,7 @@ def test_tensor_parallel_ranks_run_ahead_and_fail_with_a_reason() -> None:
         with pytest.raises(
             StepRaised, match=r"step 8 raised on worker [01]: ValueError: step 8 carries rows of step 3"
         ):
-            executor.submit(make_step(8, [unknown], carried_step=3, carried_rows=pairs((0, 0)))).result(SECONDS)
+            executor.submit(make_step(8, [unknown], carried_steps=ints(3), carried_rows=pairs((0, 0)))).result(SECONDS)
 
 
 @pytest.mark.parametrize(

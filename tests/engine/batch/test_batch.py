@@ -44,7 +44,7 @@ def test_a_chunk_beside_a_whole_prompt_and_then_beside_its_next_token() -> None:
     assert second.positions.tolist() == [20, *range(12, 30)]
     # The first one's token is not known yet: it is what row 0 of the step before samples.
     assert second.input_ids.tolist() == [0, *long[12:]]
-    assert (second.carried_step, second.carried_rows.tolist()) == (0, [[0, 0]])
+    assert (second.carried_steps.tolist(), second.carried_rows.tolist()) == ([0], [[0, 0]])
     assert second.sampled_rows.tolist() == [0, 18]
     assert second.sampling.position.tolist() == [21, 30]
 

@@ -89,7 +89,7 @@ def test_real_workers_compare_the_token_before(arguments: dict[str, object], mon
         requests = [(prompt, replace(free, bad_words=words)) for prompt in prompts]
         ahead = answers(engine, requests)
         assert not any(pairs & set(pairs_of(output)) for output in ahead)
-        monkeypatch.setattr(engine.scheduler.budget, "runs_ahead", False)
+        monkeypatch.setattr(engine.scheduler.budget, "max_pending", 0)
         behind = answers(engine, requests)
     assert [tokens_and_text(output) for output in ahead] == [tokens_and_text(output) for output in behind]
 

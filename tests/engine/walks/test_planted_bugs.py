@@ -162,8 +162,8 @@ def draft_before_the_prompt_is_computed(self, group, seq, plan):
     return () if seq.num_pending or seq.drafter is None else tuple(seq.drafter.guess(seq.token_ids, 2))
 
 
-def run_ahead_of_drafts(self, group, seq, plan, original=TokenBudget.num_schedulable):
-    return 1 if seq.num_pending and seq.has_drafts else original(self, group, seq, plan)
+def run_ahead_of_drafts(self, group, seq, original=TokenBudget._is_ready):
+    return seq.has_drafts or original(self, group, seq)
 
 
 def keep_progress_after_preemption(seq):
@@ -192,14 +192,16 @@ def plain_without_blocks(self, seq, original=BlockManager._leave_row):
     seq.plain_until = plain_until
 
 
-def follow_whatever_came_before(self, seq, step):
-    return self.runs_ahead
-
-
 def one_row_off(plan, blocks, epoch, original=engine.batch.batch.build_request):
     request = original(plan, blocks, epoch)
     if len(request.carried_rows) > 1:
         request.carried_rows[:, 1] = request.carried_rows[0, 1]
+    return request
+
+
+def carry_from_the_step_before(plan, blocks, epoch, original=engine.batch.batch.build_request):
+    request = original(plan, blocks, epoch)
+    request.carried_steps[:] = request.step - 1
     return request
 
 
@@ -284,12 +286,12 @@ PLANTED = [
     (Scheduler, "settle", count_what_was_computed_of_wrong_drafts),
     (engine.output.decoding, "num_rejected", accept_a_wrong_draft),
     (Drafting, "draft", draft_before_the_prompt_is_computed),
-    (TokenBudget, "num_schedulable", run_ahead_of_drafts),
+    (TokenBudget, "_is_ready", run_ahead_of_drafts),
     (Scheduler, "requeue_all", keep_pending_after_a_crash),
     (Scheduler, "_schedule", sample_every_chunk),
     (Scheduler, "_plain_until", plain_beyond_the_block),
     (BlockManager, "_leave_row", plain_without_blocks),
-    (TokenBudget, "follows", follow_whatever_came_before),
+    (engine.core.llm_engine, "build_request", carry_from_the_step_before),
     (engine.core.llm_engine, "build_request", one_row_off),
     (engine.core.llm_engine, "build_request", choice_always_zero),
     (engine.core.llm_engine, "build_request", position_of_the_step),

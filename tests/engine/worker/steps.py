@@ -58,7 +58,7 @@ def make_step(step: int, parts: list[Part], *, epoch: int = 0, **changes: Any) -
         "block_ids": ints(*(block for part in parts for block in part.blocks)),
         "sampled_rows": ints(*sampled_rows),
         "sampling": SamplingColumns.of_plain_rows(len(sampled_rows)),
-        "carried_step": step - 1,
+        "carried_steps": np.full(len(changes.get("carried_rows", ())), step - 1, np.int32),
         "carried_rows": pairs(),
         "blocks_to_swap_out": pairs(),
         "blocks_to_swap_in": pairs(),

@@ -10,7 +10,7 @@ from engine.worker.inputs import Inputs
 from engine.worker.step_tensors import table_arrays, write_tables
 from engine.worker.worker import Worker
 from tests.engine.worker.on_demo import make_config
-from tests.engine.worker.steps import Part, make_step, pairs
+from tests.engine.worker.steps import Part, ints, make_step, pairs
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def model(request: pytest.FixtureRequest) -> object:
 def inputs(model: object) -> Inputs:
     made = Inputs(model)
     for step in range(5):
-        made.keep(step, torch.tensor([10 * step, 10 * step + 1], dtype=torch.int32))
+        made.drawn.keep(step, torch.tensor([10 * step, 10 * step + 1], dtype=torch.int32))
     return made
 
 
@@ -30,7 +30,7 @@ PARTS = [Part([5, 6, 0], 2, [1]), Part([7, 8, 9], 0, [2])]
 
 
 def test_carried_rows_are_filled_in_and_the_request_is_not_changed(inputs: Inputs) -> None:
-    step = make_step(5, PARTS, carried_step=4, carried_rows=pairs((0, 1)))
+    step = make_step(5, PARTS, carried_steps=ints(4), carried_rows=pairs((0, 1)))
     tensors = inputs.step_tensors(step, None)
     assert tensors.input_ids is not None
     assert tensors.input_ids.tolist() == [41, 7, 8, 9]
@@ -81,6 +81,6 @@ def test_a_long_context_beside_short_ones_is_computed_as_well(inputs: Inputs, mo
 
 
 def test_tokens_are_kept_for_four_steps(inputs: Inputs) -> None:
-    inputs.step_tensors(make_step(5, PARTS, carried_step=1, carried_rows=pairs((0, 0))), None)
+    inputs.step_tensors(make_step(5, PARTS, carried_steps=ints(1), carried_rows=pairs((0, 0))), None)
     with pytest.raises(ValueError, match="step 5 carries rows of step 0, whose tokens are not kept"):
-        inputs.step_tensors(make_step(5, PARTS, carried_step=0, carried_rows=pairs((0, 0))), None)
+        inputs.step_tensors(make_step(5, PARTS, carried_steps=ints(0), carried_rows=pairs((0, 0))), None)

@@ -31,7 +31,7 @@ def executor(request: pytest.FixtureRequest) -> Iterator[LocalExecutor]:
 
 
 def bad_step(step: int) -> object:
-    return make_step(step, [Part([1], 0, [1])], carried_step=100, carried_rows=pairs((0, 0)))
+    return make_step(step, [Part([1], 0, [1])], carried_steps=ints(100), carried_rows=pairs((0, 0)))
 
 
 def test_runs_steps_in_order(executor: LocalExecutor) -> None:

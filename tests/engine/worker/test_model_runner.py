@@ -49,7 +49,7 @@ def test_carried_rows_are_the_tokens_of_the_step_before(worker: Worker) -> None:
 
 
 def test_carried_rows_of_a_step_long_past(worker: Worker) -> None:
-    request = make_step(9, [Part([1], 0, [1])], carried_step=3, carried_rows=pairs((0, 0)))
+    request = make_step(9, [Part([1], 0, [1])], carried_steps=ints(3), carried_rows=pairs((0, 0)))
     with pytest.raises(ValueError, match="step 9 carries rows of step 3"):
         worker.execute(request)
 

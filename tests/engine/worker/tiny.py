@@ -137,7 +137,8 @@ def decode_carrying(runner: ModelRunner, prompts: list[list[int]], num_tokens: i
         ]
         request = _step(step, parts, prompts, everyone)
         if step:
-            request = replace(request, carried_rows=pairs(*zip(everyone, everyone, strict=True)))
+            steps = np.full(len(everyone), request.step - 1, np.int32)
+            request = replace(request, carried_steps=steps, carried_rows=pairs(*zip(everyone, everyone, strict=True)))
         with torch.inference_mode():
             pending.append(runner.launch(request))
     bits: list[Bits] = [[] for _ in prompts]

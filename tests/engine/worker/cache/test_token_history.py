@@ -63,7 +63,7 @@ def test_rows_without_a_penalty_have_none(history: TokenHistory) -> None:
 
 def test_a_token_that_the_driver_does_not_know_yet_is_there(history: TokenHistory, inputs: Inputs) -> None:
     history.write(make_step(0, [Part([4, 5], 0, [3])]))
-    inputs.keep(0, torch.tensor([77, 66], dtype=torch.int32))
+    inputs.drawn.keep(0, torch.tensor([77, 66], dtype=torch.int32))
     request = penalized(1, [Part([4, 5, 0], 2, [3])], [2], carried_rows=pairs((0, 1)))
     history.write(request)
     assert told(history, request, 0, 1) == [[4, 5, 66]]

@@ -21,7 +21,7 @@ from parallel.groups.pipeline import Stage
 from parallel.spec import read
 from tests.engine.worker.device.fake_gpu import DEVICE, FakeGpu, Waits, fake_gpu, refusing_waits
 from tests.engine.worker.kernels.test_steps import hard_step
-from tests.engine.worker.steps import Part, make_step, pairs
+from tests.engine.worker.steps import Part, ints, make_step, pairs
 from tests.engine.worker.tiny import MAX_MODEL_LEN, NUM_BLOCKS, VOCAB_SIZE, Shape, hf_config
 from tests.ops.kernels.where import IS_INTERPRETED
 
@@ -56,7 +56,7 @@ def make_runner(ops: Ops, shape: Shape) -> ModelRunner:
 def run_steps(runner: ModelRunner) -> None:
     """A prompt, a mixed step with all that a row can ask for and moves of blocks, a decode step."""
     parts = [Part([5, 6, 7, 8], 3, [1]), Part([9, 9], 1, [2])]
-    decode = make_step(2, parts, carried_rows=pairs((0, 0)), carried_step=1)
+    decode = make_step(2, parts, carried_rows=pairs((0, 0)), carried_steps=ints(1))
     with torch.inference_mode(), refusing_waits():
         for step in (make_step(0, [Part([5, 6, 7], 0, [1])]), hard_step(1), decode):
             runner.launch(step)

@@ -72,7 +72,7 @@ def test_further_ones_carry_the_guess_of_the_one_before():
     after = next_lines(lines)
     second = make_pass(step, after, 4, lines)
     assert (second.positions.tolist(), second.sampling.position.tolist()) == ([19], [20])
-    assert (second.carried_step, second.carried_rows.tolist()) == (3, [[0, 1]])
+    assert (second.carried_steps.tolist(), second.carried_rows.tolist()) == ([3], [[0, 1]])
     third = make_pass(step, next_lines(after), 5, after)
     assert (third.positions.tolist(), third.carried_rows.tolist()) == ([20], [[0, 0]])
     assert next_lines(next_lines(after)) == []
