@@ -12,6 +12,7 @@ from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.plan import Part, PlainRow, ScheduledSequence, SchedulerOutputs
 from engine.step import NO_FILES, NO_IDS, NO_RANGES, NO_RUNS, NOTHING_DRAFTED, ExecuteModelRequest
 
+
 def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> ExecuteModelRequest:
     """The step's arrays; see `ExecuteModelRequest` for shapes. Also stores in each sequence which
     sampled row is its own, for its next step, which is built before this one's result is known.

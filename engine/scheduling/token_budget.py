@@ -11,6 +11,9 @@ from engine.scheduling.plan import SchedulerOutputs
 from engine.scheduling.queues import Queues
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
 
+# Lanes a stage, up to which a step of several stages is built ahead. More keep all stages busy by
+# steps of one another, and a step ahead of them would only take the driver's time.
+MAX_LANES_AHEAD = 4
 # Prompt logprobs need a row of logits for each prompt token; a step takes no more than this of one
 # sequence.
 MAX_PROMPT_LOGPROB_ROWS = 256
@@ -54,6 +57,13 @@ class TokenBudget:
         self.long_prefill_tokens = limits.long_prefill_token_threshold or limits.max_num_batched_tokens
         # A sequence may have so many tokens that the driver does not know when it is scheduled.
         self.max_pending = int(limits.runs_ahead)
+
+    def begin_step(self) -> None:
+        """A step is going to be planned."""
+        limits = self.limits
+        if limits.num_stages > 1:
+            is_few = len(self.queues.running) <= MAX_LANES_AHEAD * limits.num_stages
+            self.max_pending = int(limits.runs_ahead and is_few)
 
     def max_tokens(self, plan: SchedulerOutputs) -> int:
         """Tokens of the step: with several stages a share of all uncomputed tokens, so that steps

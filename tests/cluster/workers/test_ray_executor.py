@@ -63,7 +63,9 @@ def check_that_an_exception_restarts_no_process(executor: RayExecutor, expected:
     pids = executor.worker_pids
     for epoch in range(3):
         bad = make_step(epoch, [Part([1], 0, [1])], epoch=epoch, carried_steps=ints(100), carried_rows=pairs((0, 0)))
-        with pytest.raises(StepRaised, match=rf"step {epoch} raised on worker [01]: ValueError: step {epoch} carries rows of step 100"):
+        with pytest.raises(
+            StepRaised, match=rf"step {epoch} raised on worker [01]: ValueError: step {epoch} carries rows of step 100"
+        ):
             executor.submit(bad).result(SECONDS)
         executor.restart()
         assert run(executor, epoch=epoch + 1) == expected

@@ -8,7 +8,9 @@ import pytest
 from engine.core.llm_engine import LLMEngine
 from engine.sampling_params import SamplingParams
 from engine.scheduling.plan import SchedulerOutputs
+from engine.scheduling.token_budget import MAX_LANES_AHEAD
 from engine.scheduling.waiting.cohorts import Cohorts
+from engine.step import ExecuteModelRequest
 from tests.engine.support.arrivals import add_request
 from tests.engine.support.workloads import Knobs, make_engine
 
@@ -60,6 +62,22 @@ def test_a_sequence_alone_is_one_token_ahead_of_the_driver(monkeypatch: pytest.M
     assert all(step.returns_tokens for _, step in pending)
     for _, step in pending:
         assert (step.carried_steps.tolist(), step.carried_rows.tolist()) == ([step.step - 1], [[0, 0]])
+
+
+def test_many_sequences_keep_the_stages_busy_and_wait_for_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = decoding_engine(2, 2 * MAX_LANES_AHEAD + 1)
+    for _ in range(4):
+        engine.step()  # of those that were ahead when they were few
+    sent: list[ExecuteModelRequest] = []
+    submit = engine.executor.submit
+    monkeypatch.setattr(engine.executor, "submit", lambda step: sent.append(step) or submit(step))
+    for _ in range(20):
+        engine.step()
+    assert sent and not any(len(step.carried_steps) for step in sent)
+    engine.abort_request("3")
+    for _ in range(4):
+        engine.step()
+    assert len(sent[-1].carried_steps) == len(sent[-1].context_lens)
 
 
 def test_who_must_wait_for_the_driver_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
