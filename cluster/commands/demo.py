@@ -41,7 +41,8 @@ def run(*, once: bool, port: int | None) -> None:
     with ray_cluster(num_workers=4, kept_logs=KeptLogs()) as ray:
         progress.tell("Starting Ray Serve, a gateway, an engine and 4 workers (TP=2 × PP=2, on CPU)")
         application = build_app({"engine": ENGINE, "allowed_hosts": LOOPBACK_HOSTS}, kills_workers=True)
-        with serving(application, host=LOOPBACK, port=port):
+        with serving(application, host=LOOPBACK, port=port) as server:
+            progress.tell(server.ingress.report)
             progress.tell(f"Ready. Asking: {QUESTION}")
             print("\n  ", end="", flush=True)
             for number, text in enumerate(ask(port, MODEL.name, QUESTION)):
