@@ -17,7 +17,7 @@ from cluster.metrics.figures import Figures, summed, without
 
 KEPT_SECONDS = 600.0  # after which a silent process is merged
 NUM_NAMES_KEPT = 4096  # of merged ones
-NUM_FIGURES_KEPT = 64  # with what they had counted; others that come back are not counted any more
+NUM_FIGURES_KEPT = 16  # with what they had counted; others that come back are not counted any more
 
 
 @dataclass(frozen=True, slots=True)

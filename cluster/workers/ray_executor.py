@@ -35,14 +35,18 @@ class RayExecutor:
         """`weights`: None: those that are configured. `cpus_per_worker`: Ray's logical CPUs, not
         threads.
         """
-        num_stages = config.pipeline_parallel_size
-        self.runs_ahead = num_stages == 1 or (num_stages <= MAX_STAGES_AHEAD and not has_gpus(config))
-        # Each stage computes a step, and the next one is there before it is needed.
-        self.depth = num_stages + self.runs_ahead
+        self._settle_depth(config)
         self._supply = WorkerSupply(config, cpus_per_worker)
         self._epoch = 0
         self._lasting = Lasting(weights=weights)
         self._group: WorkerGroup | None = None
+
+    def _settle_depth(self, config: EngineConfig) -> None:
+        """For good once it is known which device the workers have."""
+        num_stages = config.pipeline_parallel_size
+        self.runs_ahead = num_stages == 1 or (num_stages <= MAX_STAGES_AHEAD and not has_gpus(config))
+        # Each stage computes a step, and the next one is there before it is needed.
+        self.depth = num_stages + self.runs_ahead
 
     @property
     def worker_pids(self) -> list[int]:
@@ -61,6 +65,7 @@ class RayExecutor:
             raise InvalidConfig("this process is connected to no Ray cluster; call ray.init first")
         try:
             self._supply.place()
+            self._settle_depth(self._supply.config)
             capacity = self._begin(None, Phases())
         except BaseException:
             self.shutdown()

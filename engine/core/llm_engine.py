@@ -76,8 +76,9 @@ class LLMEngine:
 
     def _step(self) -> list[RequestOutput]:
         self.requests.end_late()
-        while not self.is_frozen and len(self._in_flight) < self.executor.depth and self._submit_next():
-            pass
+        while not self.is_frozen and len(self._in_flight) < self.scheduler.budget.max_in_flight():
+            if not self._submit_next():
+                break
         self._send_masks()
         if not self._in_flight:
             return self.requests.take_outputs()

@@ -3,6 +3,7 @@ rank.
 """
 
 from dataclasses import dataclass, field
+from operator import add
 
 from engine.outputs import Phase
 from engine.records.histogram import BETWEEN_TOKENS, OF_A_BLOCK, OF_A_REQUEST, OF_A_STEP, PREEMPTIONS, Histogram
@@ -47,10 +48,9 @@ class Measures:
 
     def __init__(self) -> None:
         self.recovery_seconds = 0.0
-        self._num_prompt_tokens = 0
-        self._num_cached_tokens = 0
-        self._num_host_tokens = 0
-        self._num_brought_tokens = 0
+        # Tokens: all, cached, of these on the host, of these brought from the third tier. One value
+        # that another thread copies: a part of another time than the rest could fall.
+        self._of_prompts = (0, 0, 0, 0)
         self._num_corrupted = 0
         self._num_tokens = 0
         self._phase_seconds: dict[Phase, float] = dict.fromkeys(("queue", "prefill", "decode", *_DISTURBED), 0.0)
@@ -92,10 +92,8 @@ class Measures:
     def _count_prompt(self, group: SequenceGroup) -> None:
         """A request that goes on here was counted where it began."""
         if not any(group.request.resume.output_ids):
-            self._num_prompt_tokens += len(group.prompt_token_ids)
-            self._num_cached_tokens += group.num_cached_tokens
-            self._num_host_tokens += group.num_host_tokens
-            self._num_brought_tokens += group.num_brought_tokens
+            counted = len(group.prompt_token_ids), group.num_cached_tokens, group.num_host_tokens
+            self._of_prompts = tuple(map(add, self._of_prompts, (*counted, group.num_brought_tokens)))
 
     def drafted(self, num_tokens: int, num_accepted: int) -> None:
         """A draft was checked; the tokens that it brought were not counted when the step came."""
@@ -137,9 +135,10 @@ class Measures:
             self._inference.observe(prefill + decode + sum(seconds.get(phase, 0.0) for phase in _DISTURBED))
 
     def copy(self) -> Measured:
+        num_prompt_tokens, num_cached_tokens, num_host_tokens, num_brought_tokens = self._of_prompts
         return Measured(
-            self._num_prompt_tokens,
-            self._num_cached_tokens,
+            num_prompt_tokens,
+            num_cached_tokens,
             self._num_tokens,
             self.recovery_seconds,
             {str(phase): seconds for phase, seconds in self._phase_seconds.items()},
@@ -155,7 +154,7 @@ class Measures:
                 **{f"kv_block_{name}_seconds": each.values() for name, each in self._of_blocks.items()},
             },
             Drafts(self._num_drafts, self._num_draft_tokens, sum(self._accepted_at), list(self._accepted_at)),
-            self._num_host_tokens,
-            self._num_brought_tokens,
+            num_host_tokens,
+            num_brought_tokens,
             self._num_corrupted,
         )

@@ -162,14 +162,15 @@ class Recorder:
 
     def stats(self, scheduler: Scheduler, num_discarded_rows: int) -> EngineStats:
         blocks, queues, preemption = scheduler.blocks, scheduler.queues, scheduler.preemption
-        shelf, (num_fetching, num_fetching_tokens) = blocks.shelf, scheduler.fetching.counts()
+        shelf, (num_aside, num_aside_tokens) = blocks.shelf, scheduler.fetching.aside()
+        num_fetching, num_fetched = scheduler.fetching.counts()
         return EngineStats(
             num_requests_running=len({lane.group for lane in queues.running}),
-            num_requests_waiting=queues.waiting.num_requests + num_fetching,
+            num_requests_waiting=queues.waiting.num_requests + num_aside,
             num_requests_swapped=len({lane.group for lane in queues.swapped}),
             num_requests_fetching=num_fetching,
-            num_requests_fetched=scheduler.fetching.num_back(),
-            num_waiting_tokens=queues.waiting.num_tokens + num_fetching_tokens,
+            num_requests_fetched=num_fetched,
+            num_waiting_tokens=queues.waiting.num_tokens + num_aside_tokens,
             num_requests_finished=self._num_finished,
             num_gpu_blocks=blocks.device.num_usable,
             num_free_gpu_blocks=blocks.device.num_free,

@@ -124,7 +124,7 @@ class Fetching:
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
         self._groups: list[SequenceGroup] = []
-        self._back: list[SequenceGroup] = []  # those that have come back, and may not have begun
+        self._back: dict[SequenceGroup, bool] = {}  # came back, may not have begun: whether more is being read
 
     def __iter__(self) -> Iterator[SequenceGroup]:
         return iter(self._groups)
@@ -133,21 +133,32 @@ class Fetching:
         self._queues.set_aside(lane)
         self._groups.append(lane.group)
 
-    def counts(self) -> tuple[int, int]:
-        """How many requests wait, and the tokens of their prompts."""
+    def aside(self) -> tuple[int, int]:
+        """How many requests, and the tokens of their prompts."""
         groups = {group for group in self._groups if group.aside}
         return len(groups), sum(len(group.prompt_token_ids) for group in groups)
 
-    def num_back(self) -> int:
-        """How many have come back, and wait for their turn."""
-        return len({group for group in self._back if _has_not_begun(group) and not group.aside})
+    def counts(self) -> tuple[int, int]:
+        """How many requests something is read for, also while they look again, and for how many
+        nothing is any more, but they wait for their turn.
+        """
+        self._back = {group: is_reading for group, is_reading in self._back.items() if _has_not_begun(group)}
+        looking = [is_reading for group, is_reading in self._back.items() if not group.aside]
+        num_reading = sum(looking)
+        return self.aside()[0] + num_reading, len(looking) - num_reading
 
     def bring_back(self) -> None:
         """All of them may look again."""
         groups, self._groups = self._groups, []
-        self._back = [group for group in (*self._back, *groups) if _has_not_begun(group)]
         for group in groups:
+            if group.aside:
+                self._back[group] = self._is_reading(group)
             self._queues.bring_back(group)
+
+    def _is_reading(self, group: SequenceGroup) -> bool:
+        shelf = self._queues.blocks.shelf
+        sought = (content for seq in group.seqs for content in seq.block_hashes[: seq.num_sought_blocks])
+        return shelf is not None and any(map(shelf.is_fetching, sought))
 
 
 def _has_not_begun(group: SequenceGroup) -> bool:

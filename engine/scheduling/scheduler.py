@@ -63,7 +63,6 @@ class Scheduler:
         plan = SchedulerOutputs(self.step, returns_tokens=self._returns_tokens)
         if self._drafting.must_wait():
             return plan
-        self.budget.begin_step()
         plan.lanes = self.queues.cohorts.take_turn(self.budget.is_ready)
         plan.max_tokens = self.budget.max_tokens(plan)
         if self.blocks.shelf is not None and self.blocks.shelf.is_late:

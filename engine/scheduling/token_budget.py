@@ -58,12 +58,16 @@ class TokenBudget:
         # A sequence may have so many tokens that the driver does not know when it is scheduled.
         self.max_pending = int(limits.runs_ahead)
 
-    def begin_step(self) -> None:
-        """A step is going to be planned."""
+    def max_in_flight(self) -> int:
+        """How many steps may be, the next one counted in. With one more than there are stages,
+        which none may be built ahead for, lanes that begin between two turns would have one of
+        their own for good.
+        """
         limits = self.limits
         if limits.num_stages > 1:
             is_few = len(self.queues.running) <= MAX_LANES_AHEAD * limits.num_stages
             self.max_pending = int(limits.runs_ahead and is_few)
+        return limits.num_stages + self.max_pending
 
     def max_tokens(self, plan: SchedulerOutputs) -> int:
         """Tokens of the step: with several stages a share of all uncomputed tokens, so that steps

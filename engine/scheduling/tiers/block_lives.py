@@ -1,4 +1,4 @@
-"""How long blocks keep what is in them, and how long nobody asks for it."""
+"""How long blocks keep what is in them, and how long nobody finds it."""
 
 import time
 from collections import deque
@@ -9,7 +9,8 @@ NUM_KEPT = 4096  # times that nobody has taken yet
 
 
 class Lives(NamedTuple):
-    """Seconds: from allocation to eviction, from the last use to eviction, and between two uses."""
+    """Seconds: from allocation to eviction, from when it was last found (or allocated) to
+    eviction, and between two such times."""
 
     lifetimes: list[float]
     idle_times: list[float]

@@ -82,8 +82,9 @@ class Cohorts:
         """Move lanes while that makes cohorts more alike."""
         while True:
             least, most = min(self._cohorts, key=_num_places), max(self._cohorts, key=_num_places)
-            if not most.lanes or most.num_places - least.num_places <= most.lanes[-1].num_places:
+            difference = most.num_places - least.num_places
+            lane = next((lane for lane in reversed(most.lanes) if lane.num_places < difference), None)
+            if lane is None:
                 return
-            lane = most.lanes[-1]
             most.remove(lane)
             self._join(lane, least)

@@ -96,11 +96,11 @@ class SharedMemory {
 
     int32_t send(const char* x, int64_t bytes, Clock::time_point deadline) {
         const int next = (rank + 1) % size;
-        if (!ring_reserved && posix_fallocate(file, ring(rank, 0) - memory, RING_SLOTS * SLOT_BYTES) != 0) return NO_ROOM;
-        ring_reserved = true;  // else a write to it could be the process's last
         for (int64_t done = 0; done < bytes; done += SLOT_BYTES, sent++) {
+            const int64_t part = std::min(SLOT_BYTES, bytes - done);
+            if (!reserve(sent, part)) return NO_ROOM;
             if (const int32_t failure = wait(counters(rank).read, sent + 1 - RING_SLOTS, next, deadline)) return failure;
-            std::memcpy(ring(rank, sent), x + done, std::min(SLOT_BYTES, bytes - done));
+            std::memcpy(ring(rank, sent), x + done, part);
             counters(rank).written.add_one();
         }
         return 0;
@@ -121,6 +121,14 @@ class SharedMemory {
     char* slot(uint32_t parity, int of) { return memory + counters_bytes(size) + (parity * size + of) * SLOT_BYTES; }
     char* ring(int from, uint32_t index) {
         return memory + slots_end(size) + (from * RING_SLOTS + index % RING_SLOTS) * SLOT_BYTES;
+    }
+
+    // The memory of a part of a message: without, the write to it could be the process's last.
+    bool reserve(uint32_t index, int64_t bytes) {
+        int64_t& reserved = ring_reserved[index % RING_SLOTS];
+        if (bytes > reserved && posix_fallocate(file, ring(rank, index) - memory, bytes) != 0) return false;
+        reserved = std::max(reserved, bytes);
+        return true;
     }
 
     int32_t wait(Counter& counter, uint32_t target, int peer, Clock::time_point deadline) {
@@ -144,7 +152,7 @@ class SharedMemory {
     char* const memory;
     const int file;
     uint32_t arrivals = 0, sent = 0, received = 0;
-    bool ring_reserved = false;
+    int64_t ring_reserved[RING_SLOTS] = {};  // bytes of each of this rank's
 };
 
 namespace {

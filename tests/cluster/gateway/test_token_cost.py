@@ -28,10 +28,13 @@ def gateway(engine_port: int) -> Iterator[tuple[int, asyncio.AbstractEventLoop]]
     made: list[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     async def serve() -> None:
-        async with gateway_server(engine_port) as port:
-            made.append((port, asyncio.get_running_loop(), end := asyncio.Event()))
+        try:
+            async with gateway_server(engine_port) as port:
+                made.append((port, asyncio.get_running_loop(), end := asyncio.Event()))
+                has_started.set()
+                await end.wait()
+        finally:
             has_started.set()
-            await end.wait()
 
     thread = threading.Thread(target=uvloop.run, args=(serve(),))
     thread.start()

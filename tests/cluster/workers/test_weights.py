@@ -118,7 +118,6 @@ def end(trainer: Any, tensors: ObjectTensors) -> None:
     raise AssertionError("Ray still has the objects of a process that has ended")
 
 
-@pytest.mark.long
 def test_weights_whose_owner_has_ended(
     llm: LLM, expected: tuple[Any, Any], tensors: tuple[Path, dict[str, Tensor]]
 ) -> None:

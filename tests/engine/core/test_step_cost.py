@@ -16,8 +16,11 @@ NUM_STEPS = 32  # in which each sequence begins two blocks
 def calls_of_a_token(num_sequences: int, length: int) -> float:
     executor = NoOpExecutor(Capacity(num_gpu_blocks=70_000, num_cpu_blocks=0))
     engine = decoding_engine(executor, num_sequences, (length,))
+    outputs = []
     with counted() as calls:
-        outputs = [len(engine.step()) for _ in range(NUM_STEPS)]
+        for _ in range(NUM_STEPS):
+            outputs.append(len(engine.step()))
+            engine.stats()  # as the engine's thread does
     assert outputs == [num_sequences] * NUM_STEPS
     return calls.count / sum(outputs)
 

@@ -215,7 +215,13 @@ def test_requests_are_counted_while_blocks_are_read_for_them_and_until_they_begi
     assert counts() == (3, 0, 0)
     scheduler.schedule()
     assert counts() == (3, 3, 0)
-    scheduler.fetched([[slot, 1] for slot in shelf.held()], num_ranks=1)
+    *slots, last = shelf.held()
+    for slot in slots:
+        scheduler.fetched([[slot, 1]], num_ranks=1)
+        assert counts() == (3, 3, 0), "another block is still being read"
+        scheduler.schedule()
+        assert counts() == (3, 3, 0)
+    scheduler.fetched([[last, 1]], num_ranks=1)
     assert counts() == (3, 0, 3)
     second.requests.abort("r2")
     assert counts() == (2, 0, 2)

@@ -80,6 +80,22 @@ def test_many_sequences_keep_the_stages_busy_and_wait_for_the_driver(monkeypatch
     assert len(sent[-1].carried_steps) == len(sent[-1].context_lens)
 
 
+def test_those_who_come_between_two_turns_share_the_steps_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each cohort would be in two halves, of which one is always in flight."""
+    count = 2 * MAX_LANES_AHEAD
+    engine = decoding_engine(2, count)
+    params = SamplingParams(max_tokens=200, ignore_eos=True)
+    for number in range(count, count + 5):
+        for _ in range(3):
+            engine.step()
+        add_request(engine, str(number), [number + 6] * 20, params)
+    while engine.scheduler.queues.cohorts.prompts or engine.stats().num_requests_waiting:
+        engine.step()
+    served = steps(engine, 24, monkeypatch)[4:]
+    for window in zip(served[::2], served[1::2], strict=True):
+        assert sorted(name for step in window for name in step) == sorted(map(str, range(count + 5)))
+
+
 def test_who_must_wait_for_the_driver_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beams, of one stage's turn; the others' steps go on meanwhile."""
     engine = decoding_engine(2, 1)
