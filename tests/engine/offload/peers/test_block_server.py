@@ -121,6 +121,8 @@ def test_connections_are_bounded(
 ) -> None:
     monkeypatch.setattr(places, bound, 2)
     with greeted(server) as one, greeted(server) as two:
+        for each in (one, two):
+            assert ask(each, b"nothing") == b"", "it has its place"
         for _ in range(2):
             with greeted(server) as third:
                 wait_for_end(third)
