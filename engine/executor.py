@@ -52,10 +52,10 @@ def smallest(num_blocks: Sequence[tuple[int, int]]) -> tuple[int, int]:
 class Executor(Protocol):
     """Runs steps in the order of submission, on one worker or many.
 
-    `depth` is how many steps the engine keeps in flight: one for each pipeline stage, and one more
-    if it `runs_ahead`. A future ends in a `SamplerOutput`, or in
-    a `StepFailure`, in which every later step of that epoch ends too, until `restart` begins the
-    next epoch. The cache's contents are then lost.
+    `depth` is how many steps the engine keeps in flight at most: one for each pipeline stage, and
+    one more if it `runs_ahead`. A future ends in a `SamplerOutput`, or in a `StepFailure`, in which
+    every later step of that epoch ends too, until `restart` begins the next epoch. The cache's
+    contents are then lost.
     """
 
     depth: int

@@ -10,6 +10,7 @@ import numpy as np
 from engine.errors import NO_TOKEN_LEFT, TOKEN_TOO_COMPLEX, InputProcessingError
 from engine.executor import Executor
 from engine.grammars.interface import Constraint, Matcher
+from engine.ragged import starts_of
 from engine.scheduling.bans import leave_nothing
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.sequence import Sequence, SequenceGroup
@@ -88,8 +89,7 @@ def step_masks(plan: SchedulerOutputs, epoch: int, stuck: list[Stuck]) -> StepMa
             else:
                 stuck.append(found_stuck)
             mask[:] = -1  # the row's token is discarded
-    starts = np.zeros(len(has_mask) + 1, np.int32)
-    np.cumsum(np.array(has_mask, np.int32) * masks.shape[1], out=starts[1:])
+    starts = starts_of(np.array(has_mask, np.int32) * masks.shape[1])
     return StepMasks(epoch, plan.step, starts, masks.reshape(-1))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.ragged import starts_of
 from engine.sampling_columns import ALWAYS, DTYPES, PLAIN, SamplingColumns
 from engine.sampling_params import SamplingParams
 from engine.scheduling.bans import WORD_BITS, banned_ids, banned_pairs
@@ -156,6 +157,4 @@ def _ragged(lists: Seq[Seq[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _starts(lists: Seq[Sized]) -> np.ndarray:
-    starts = np.zeros(len(lists) + 1, np.int32)
-    np.cumsum([len(row) for row in lists], out=starts[1:])
-    return starts
+    return starts_of([len(row) for row in lists])

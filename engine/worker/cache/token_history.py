@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from engine.ragged import gathered, starts_of
 from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import BLOCK_SIZE
 from engine.worker.device.transfer import upload
@@ -47,11 +48,10 @@ class TokenHistory:
         has_penalty = columns.history_num_prompt[start:stop] > 0
         lengths = np.where(has_penalty, columns.position[start:stop], 0).astype(np.int32)
         num_blocks = -(-lengths // BLOCK_SIZE)
-        starts = np.cumsum(num_blocks, dtype=np.int32) - num_blocks
+        starts = starts_of(num_blocks)
         owners = np.searchsorted(request.query_starts, request.sampled_rows[start:stop], side="right") - 1
-        shifts = np.repeat(request.block_starts[owners] - starts, num_blocks)
-        blocks = request.block_ids[shifts + np.arange(len(shifts))]
-        arrays = upload({"blocks": blocks, "starts": starts * BLOCK_SIZE, "lengths": lengths}, self._slots.device)
+        blocks = gathered(request.block_ids, request.block_starts[owners], starts)
+        arrays = upload({"blocks": blocks, "starts": starts[:-1] * BLOCK_SIZE, "lengths": lengths}, self._slots.device)
         ids = self._token_ids.index_select(0, arrays["blocks"]).view(-1)
         return Histories(ids, arrays["starts"], arrays["lengths"])
 

@@ -60,13 +60,19 @@ async def test_what_a_dead_replica_and_a_dead_gateway_counted_stays_in_the_sums(
             await gateway.close()
 
 
-def test_a_gateway_that_others_take_for_gone_counts_on() -> None:
-    """As one that they could not reach for long, and which was asked for its figures meanwhile."""
+def taken_for_gone() -> tuple[Monitoring, Monitoring]:
+    """A gateway that had counted 3 when another one reached it last, and that one."""
     cut_off, other = [Monitoring("one", Counters({}), list, list, counts_process=False) for _ in range(2)]
     cut_off._counters.count("squadron:steps", by=3)
     other.exchange(cut_off.exchange(Ledger()))
     (name,) = other._ledger.entries.keys() - {other._name}
     other._ledger.merge(name)
+    return cut_off, other
+
+
+def test_a_gateway_that_others_take_for_gone_counts_on() -> None:
+    """As one that they could not reach for long, and which was asked for its figures meanwhile."""
+    cut_off, other = taken_for_gone()
     cut_off._counters.count("squadron:steps", by=2)
     cut_off.exchange(Ledger())
     for expected in (5, 9, 13):
@@ -77,11 +83,7 @@ def test_a_gateway_that_others_take_for_gone_counts_on() -> None:
 
 
 def test_a_gateway_whose_merged_figures_are_forgotten_counts_on_under_another_name() -> None:
-    cut_off, other = [Monitoring("one", Counters({}), list, list, counts_process=False) for _ in range(2)]
-    cut_off._counters.count("squadron:steps", by=3)
-    other.exchange(cut_off.exchange(Ledger()))
-    (name,) = other._ledger.entries.keys() - {other._name}
-    other._ledger.merge(name)
+    cut_off, other = taken_for_gone()
     for number in range(NUM_FIGURES_KEPT):
         other._ledger.note(str(number), 0.0, {})
         other._ledger.merge(str(number))

@@ -3,6 +3,7 @@
 import pytest
 
 from engine.config import STORES_A_STEP
+from engine.core.llm_engine import LLMEngine
 from engine.offload.known import Known
 from engine.sampling_params import SamplingParams
 from engine.scheduling.block_pool import BlockPool
@@ -118,18 +119,27 @@ def test_a_conversation_longer_than_the_host_comes_back_as_far_as_that_holds_it(
     assert engine.scheduler.blocks.shelf.num_fetched <= 24, "each is read once"
 
 
-def test_who_waits_for_a_read_is_waiting() -> None:
-    prompt = [number * 7 % VOCAB for number in range(4 * 16 + 5)]
-    params = SamplingParams(max_tokens=2, ignore_eos=True, temperature=0.0)
+PROMPT = [number * 7 % VOCAB for number in range(4 * 16 + 5)]
+PARAMS = SamplingParams(max_tokens=2, ignore_eos=True, temperature=0.0)
+
+
+def engine_that_knows_it() -> LLMEngine:
+    """Another one has computed and stored the prompt, and this one can read it."""
     first, second = (make_engine(Knobs(num_blocks=60, num_cpu_blocks=60, third_tier="whole")) for _ in range(2))
-    run(first, [Request("r", prompt, params, 0, None)])
+    run(first, [Request("r", PROMPT, PARAMS, 0, None)])
+    second.executor.files.update(first.executor.files)
     second.keeping.known.contents |= first.keeping.known.contents
+    return second
+
+
+def test_who_waits_for_a_read_is_waiting() -> None:
+    second = engine_that_knows_it()
     for number in range(3):
-        add_request(second, f"r{number}", prompt, params)
+        add_request(second, f"r{number}", PROMPT, PARAMS)
     second.scheduler.schedule()
     stats = second.stats()
     assert (stats.num_requests_running, stats.num_requests_waiting) == (0, 3)
-    assert stats.num_waiting_tokens == 3 * len(prompt)
+    assert stats.num_waiting_tokens == 3 * len(PROMPT)
 
 
 def test_reads_that_never_end_hold_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,11 +209,7 @@ def test_what_another_node_serves_is_fetched_from_there() -> None:
 
 
 def test_requests_are_counted_while_blocks_are_read_for_them_and_until_they_begin() -> None:
-    prompt = [number * 7 % VOCAB for number in range(4 * 16 + 5)]
-    params = SamplingParams(max_tokens=2, ignore_eos=True, temperature=0.0)
-    first, second = (make_engine(Knobs(num_blocks=60, num_cpu_blocks=60, third_tier="whole")) for _ in range(2))
-    run(first, [Request("r", prompt, params, 0, None)])
-    second.keeping.known.contents |= first.keeping.known.contents
+    second = engine_that_knows_it()
     scheduler, shelf = second.scheduler, second.scheduler.blocks.shelf
 
     def counts() -> tuple[int, int, int]:
@@ -211,7 +217,7 @@ def test_requests_are_counted_while_blocks_are_read_for_them_and_until_they_begi
         return stats.num_requests_waiting, stats.num_requests_fetching, stats.num_requests_fetched
 
     for number in range(3):
-        add_request(second, f"r{number}", prompt, params)
+        add_request(second, f"r{number}", PROMPT, PARAMS)
     assert counts() == (3, 0, 0)
     scheduler.schedule()
     assert counts() == (3, 3, 0)
@@ -225,27 +231,22 @@ def test_requests_are_counted_while_blocks_are_read_for_them_and_until_they_begi
     assert counts() == (3, 0, 3)
     second.requests.abort("r2")
     assert counts() == (2, 0, 2)
-    add_request(second, "other", [1] * 20, params)
+    add_request(second, "other", [1] * 20, PARAMS)
     assert counts() == (3, 0, 2)
 
 
 def test_tokens_that_are_read_for_a_request_are_told_from_those_that_the_host_had() -> None:
-    prompt = [number * 7 % VOCAB for number in range(4 * 16 + 5)]
-    params = SamplingParams(max_tokens=2, ignore_eos=True, temperature=0.0)
-    first, second = (make_engine(Knobs(num_blocks=60, num_cpu_blocks=60, third_tier="whole")) for _ in range(2))
-    run(first, [Request("r", prompt, params, 0, None)])
-    second.executor.files.update(first.executor.files)
-    second.keeping.known.contents |= first.keeping.known.contents
+    second = engine_that_knows_it()
 
     def found() -> tuple[int, int, int]:
         measured = second.recorder.measures.copy()
         return measured.num_cached_tokens, measured.num_host_tokens, measured.num_brought_tokens
 
-    run(second, [Request("read", prompt, params, 0, None)])
+    run(second, [Request("read", PROMPT, PARAMS, 0, None)])
     assert found() == (64, 64, 64)
-    run(second, [Request("on the device", prompt, params, 0, None)])
+    run(second, [Request("on the device", PROMPT, PARAMS, 0, None)])
     assert found() == (128, 64, 64)
     for block in second.scheduler.blocks.device.indexed(100):
         second.scheduler.blocks.device.forget(second.scheduler.blocks.device.content_of(block))
-    run(second, [Request("on the host", prompt, params, 0, None)])
+    run(second, [Request("on the host", PROMPT, PARAMS, 0, None)])
     assert found() == (192, 128, 64)
