@@ -1,6 +1,6 @@
 """The interface through which the HTTP layer gets its requests answered."""
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple, Protocol
 
 from cluster.api.batches import Batch, FileObject, Owner
@@ -10,9 +10,9 @@ from engine.request import NO_KEY, Request, Share
 
 # Only for the server's own page, in a browser on its machine: checked before any route.
 KILL_PATH = "/debug/kill_worker"
-# Takes what a delta says that is the only choice's next text, and the number of tokens it is of;
-# False if the delta must come from the generator instead.
-Shortcut = Callable[[str, int], bool]
+# Takes what a delta says that is the only choice's next text, and the tokens it is of; False if the
+# delta must come from the generator instead.
+Shortcut = Callable[[str, Sequence[int]], bool]
 
 
 class Arriving(NamedTuple):

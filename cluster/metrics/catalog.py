@@ -110,7 +110,7 @@ COUNTERS = _of_kind(
         "squadron:refused_requests": ("Requests answered with an error, by error code", ("reason",)),
         "squadron:request_moves": "Moves of a request to another engine replica",
         "squadron:request_move_seconds": "Seconds that requests waited during such moves",
-        "squadron:shortcut_tokens": "Tokens written without waking a task: of plain streams, without stream_resume",
+        "squadron:shortcut_tokens": "Tokens written without waking a task: of plain streams",
         "squadron:key_requests": ("Requests by name of the API key", ("key",)),
         "squadron:key_tokens": ("Tokens by name of the API key, prompt and generation", ("key", "kind")),
     },

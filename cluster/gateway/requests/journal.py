@@ -137,7 +137,7 @@ class Journal:
         is_next = is_next and not self._is_other_engine
         if not (is_next and self._is_awaited and self._shortcut is not None and self._failure is None):
             return self.accept(delta.as_output(), source)
-        if self._pending or not self._shortcut(delta.text, len(delta.token_ids)):
+        if self._pending or not self._shortcut(delta.text, delta.token_ids):
             return self.accept(delta.as_output(), source)
         token_ids.extend(delta.token_ids)
         self.num_shortcut_tokens += len(delta.token_ids)

@@ -21,7 +21,10 @@ END = b"0\r\n\r\n"  # of an answer
 BODIES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
     "/v1/completions": {"prompt": "hi"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/responses": {"input": "hi"},
 }
+LENGTHS = {"/v1/responses": "max_output_tokens"}
 
 
 def cpu_seconds(pid: int) -> float:
@@ -31,7 +34,7 @@ def cpu_seconds(pid: int) -> float:
 
 class Clients:
     def __init__(self, port: int, num_streams: int, num_tokens: int, path: str) -> None:
-        body = json.dumps(BODIES[path] | {"stream": True, "max_tokens": num_tokens}).encode()
+        body = json.dumps(BODIES[path] | {"stream": True, LENGTHS.get(path, "max_tokens"): num_tokens}).encode()
         head = (
             f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         )

@@ -85,7 +85,7 @@ class ScriptedService:
             for step, text in list(enumerate(script.texts))[num_known:]:
                 is_last = step == len(script.texts) - 1 and script.finishes and not script.error and not script.waits
                 is_plain = step > num_known and not is_last and request.params.logprobs is None
-                if is_plain and shortcut is not None and shortcut(text, 1):
+                if is_plain and shortcut is not None and shortcut(text, [FIRST_ID + step]):
                     self.num_by_shortcut += 1
                 else:
                     yield _output(request.id, request.params, step, text, script, is_last)

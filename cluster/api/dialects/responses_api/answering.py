@@ -32,18 +32,25 @@ class ResponseAnswering:
         list(output.end(status_of(choice)))
         return msgspec.json.encode(await self._whole.ended(call, choice, output))
 
-    async def events(self, call: Call, _model: Model, updates: Updates, _plain: PlainEvents) -> Events:
-        """The answer's events, one or more per delta, each with its number. Raises ApiError,
-        InvalidRequest before the first one; a later failure is an event, the last one.
+    async def events(self, call: Call, _model: Model, updates: Updates, plain: PlainEvents) -> Events:
+        """The answer's events, one or more per delta, each with its number, but for those that
+        `plain` writes itself. Raises ApiError, InvalidRequest before the first one; a later failure
+        is an event, the last one.
         """
         choice, output = OneChoice(call), Output(call.id)
         has_begun = False
+
+        def plain_event(text: str, number: int) -> bytes:
+            return named_event(output.plain_event(text, number))
+
         try:
             async with aclosing(deltas_of(choice, updates, NAMES)) as parts:
                 async for deltas in parts:
                     events = [] if has_begun else self._first(call, choice, output)
                     has_begun = True
                     events += [event for delta in deltas for event in output.add(delta)]
+                    if choice.is_plain and output.has_open_text:
+                        plain.open_numbered(choice.tally, plain_event, output)
                     yield b"".join(map(named_event, events))
             yield b"".join(map(named_event, await self._last(call, choice, output)))
         except FORESEEN as error:

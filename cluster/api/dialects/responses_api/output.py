@@ -1,6 +1,6 @@
 """The output items of an answer, as a chat's deltas fill them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -42,12 +42,28 @@ class Output:
         self.items: list[OutputItem] = []  # those that are whole
         self._open: OutputItem | None = None
         self._pieces: list[str] = []  # of the open one
-        self._number = num_events
+        self.next_number = num_events
 
     def number(self) -> int:
-        """Of the next event."""
-        self._number += 1
-        return self._number - 1
+        """Of the next event, which is made."""
+        self.next_number += 1
+        return self.next_number - 1
+
+    @property
+    def has_open_text(self) -> bool:
+        """Whether further content adds to the last item."""
+        return isinstance(self._open, OutputMessage)
+
+    def plain_event(self, text: str, number: int) -> OutputTextDelta:
+        """Of the open text's next piece, which is not added."""
+        assert self._open is not None
+        return OutputTextDelta(sequence_number=number, item_id=self._open.id, output_index=len(self.items), delta=text)
+
+    def add_plain(self, text: str, _: Sequence[int]) -> None:
+        """To the open text; see `Numbered`."""
+        if text:
+            self._pieces.append(text)
+            self.next_number += 1
 
     def add(self, delta: ChatDelta) -> Iterator[ResponseEvent]:
         """The events that tell of it."""
@@ -92,7 +108,7 @@ class Output:
         number, item_id, index = self.number(), self._open.id, len(self.items)
         match self._open:
             case OutputMessage():
-                return OutputTextDelta(sequence_number=number, item_id=item_id, output_index=index, delta=piece)
+                return self.plain_event(piece, number)
             case OutputReasoning():
                 return ReasoningDelta(sequence_number=number, item_id=item_id, output_index=index, delta=piece)
             case OutputCall():

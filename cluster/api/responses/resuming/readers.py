@@ -48,13 +48,12 @@ class Readers:
         self._take_over(request_id, [other for other in before if other not in left])
         self._of.setdefault(request_id, []).append(reader)
 
-    def made(self, request_id: str, reader: Reader, num_events: int) -> None:
-        """So many events were made for it: once it has got to its last, it takes over those that
-        were before it.
+    def made(self, request_id: str, reader: Reader) -> None:
+        """More events were made for it: once it has got to its last, it takes over those that were
+        before it.
         """
         readers = self._of.get(request_id, [])
-        reader.num_events = num_events
-        if num_events >= reader.last and reader in readers:
+        if reader.num_events >= reader.last and reader in readers:
             self._take_over(request_id, readers[: readers.index(reader)])
 
     def end(self, request_id: str, reader: Reader) -> bool:

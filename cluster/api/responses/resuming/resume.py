@@ -17,7 +17,7 @@ from contextlib import aclosing
 
 from starlette.requests import Request
 
-from cluster.api.connection.body_writer import offered
+from cluster.api.connection.body_writer import Write, offered
 from cluster.api.models.model import Model, Models
 from cluster.api.requests.call import Call
 from cluster.api.responses.generation import Update, run
@@ -64,38 +64,39 @@ class Resumable:
         if last_event_id is None:
             record = new_record(call, key)
             await self._store.open(call.id, record)
-            return self._read(as_recorded(call, call.id, record), events, record, 0)
+            return self._read(request, as_recorded(call, call.id, record), events, record, 0)
         request_id, number = parse_event_id(last_event_id)
         found = await self._store.find(request_id)
         if found is None or not is_record_of(found, call, key):
             raise unknown_stream(last_event_id)
-        return self._read(as_recorded(call, request_id, found), events, found, number)
+        return self._read(request, as_recorded(call, request_id, found), events, found, number)
 
     def _read(
-        self, call: Call, events: Events, record: StreamRecord, last: int
+        self, request: Request, call: Call, events: Events, record: StreamRecord, last: int
     ) -> tuple[AsyncGenerator[bytes, None], Reader]:
         reader = Reader(last)
-        return self._numbered(call, events, record, reader), reader
+        return self._numbered(call, events, record, reader, offered(request.scope)), reader
 
     async def _numbered(
-        self, call: Call, events: Events, record: StreamRecord, reader: Reader
+        self, call: Call, events: Events, record: StreamRecord, reader: Reader, write: Write | None
     ) -> AsyncGenerator[bytes, None]:
         """The events after the reader's last one, with their ids."""
         assert self._store is not None
         last = reader.last
         self._readers.begin(call.id, reader, record.num_events[-1] if record.num_events else 0)
         model, service, *_ = self._models[call.served_by]
-        stream = NumberedStream(service, self._store, call, record, num_known(call, record, last))
+        stream = NumberedStream(service, self._store, call, record, num_known(call, record, last), reader)
+        plain = PlainEvents(stream.beyond_known(write), stream)
         try:
-            made = aclosing(events(call, model, stream.updates(), PlainEvents(None)))
+            made = aclosing(events(call, model, stream.updates(plain), plain))
             async with resuming(last), made as parts:
                 async for part in parts:
                     told = b"".join(event for number, event in stream.number(part) if number > last)
-                    self._readers.made(call.id, reader, stream.num_events)
+                    self._readers.made(call.id, reader)
                     if told:
                         yield told
-            if last > stream.num_events:
-                raise unknown_stream(f"{call.id}:{last}", f"it has {stream.num_events} events")
+            if last > reader.num_events:
+                raise unknown_stream(f"{call.id}:{last}", f"it has {reader.num_events} events")
         finally:
             if self._readers.end(call.id, reader):
                 self._store.close(call.id)

@@ -7,7 +7,7 @@ import json
 import re
 import socket
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import pytest
@@ -21,10 +21,11 @@ from engine.request import Request
 from tests.cluster.api.scripted import Running, Script, ScriptedService, listening, running
 
 ROUTES = ["/v1/chat/completions", "/v1/completions"]
+DIALECTS = {"/v1/messages": {"max_tokens": 20}, "/v1/responses": {}}
 TEXTS = ["Hello", "", " w\u00f6rld", '"\\\n\0\x7f', "\u2028x\x85\u2029", "\U0001f600", "data: [DONE]\n\n"]
 TEXTS += ["\0text\0", "<b>", "."]
 TIMEOUT = 30  # seconds until a test that waits for an event has failed
-CHANGING = re.compile(rb'"id":"[^"]+"|"created":[0-9]+|date: [^\r]+')
+CHANGING = re.compile(rb'"(item_)?id":"[^"]+"|"(created|created_at|completed_at)":[0-9]+|date: [^\r]+')
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,8 @@ def plain() -> Iterator[Running]:
 
 def ask(port: int, route: str, prompt: str = "x", **fields: object) -> socket.socket:
     messages = [{"role": "user", "content": prompt}]
-    body = {"prompt": prompt} if route == ROUTES[1] else {"messages": messages}
+    names = {ROUTES[1]: "prompt", "/v1/responses": "input"}
+    body = {names[route]: prompt} if route in names else {"messages": messages}
     data = json.dumps({"stream": True, **body, **fields}).encode()
     connection = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
     head = f"POST {route} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
@@ -70,15 +72,29 @@ def test_the_bytes_are_those_of_the_long_way(
 ) -> None:
     if "logprobs" in fields and route == ROUTES[0]:
         fields = {"logprobs": True}
+    answer = same_answer(direct, plain, route, fields)
+    assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    assert direct.service.num_by_shortcut == (len(TEXTS) - 2 if takes_shortcut else 0)
+
+
+@pytest.mark.parametrize("route", DIALECTS)
+def test_so_they_are_in_the_other_dialects(direct: Running, plain: Running, route: str) -> None:
+    """Of /v1/responses, events are numbered, and the last ones repeat the text."""
+    answer = same_answer(direct, plain, route, DIALECTS[route])
+    assert answer.count(b"_delta") + answer.count(b"text.delta") >= len([text for text in TEXTS if text])
+    assert direct.service.num_by_shortcut == len(TEXTS) - 2
+
+
+def same_answer(direct: Running, plain: Running, route: str, fields: Mapping[str, object]) -> bytes:
+    """Of both servers, without what is each answer's own."""
     answers = []
     direct.service.num_by_shortcut = 0
     for server in (direct, plain):
         server.service.scripts["x"] = Script(TEXTS)
         answers.append(CHANGING.sub(b"", rest(ask(server.port, route, **fields))))
     assert answers[0] == answers[1]
-    assert answers[0].endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
-    assert direct.service.num_by_shortcut == (len(TEXTS) - 2 if takes_shortcut else 0)
     assert plain.service.num_by_shortcut == 0
+    return answers[0]
 
 
 def test_a_model_named_like_the_text_to_be_replaced_takes_the_long_way() -> None:
@@ -105,9 +121,9 @@ class Torrent(ScriptedService):
         self.has_filled = threading.Event()
 
     async def generate(self, request: Request, shortcut: Shortcut | None = None) -> AsyncGenerator[RequestOutput, None]:
-        def watched(text: str, num_tokens: int) -> bool:
+        def watched(text: str, token_ids: Sequence[int]) -> bool:
             assert shortcut is not None
-            is_written = shortcut(text, num_tokens)
+            is_written = shortcut(text, token_ids)
             self.highest = max(self.highest, *(each.get_write_buffer_size() for each in Noted.transports))
             return is_written
 

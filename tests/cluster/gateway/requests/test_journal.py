@@ -4,6 +4,7 @@ that came.
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -163,13 +164,13 @@ async def test_a_last_word_on_a_choice_that_has_ended_is_no_repeat() -> None:
 
 
 async def test_plain_deltas_take_the_shortcut_while_the_reader_waits() -> None:
-    took: list[tuple[str, int]] = []
-    journal, reading = await begun(lambda text, num_tokens: took.append((text, num_tokens)) is None)
+    took: list[tuple[str, list[int]]] = []
+    journal, reading = await begun(lambda text, token_ids: took.append((text, list(token_ids))) is None)
     assert take(journal, delta(1, [2]), "a")
     assert take(journal, delta(2, [3, 4]), "a")
     assert not take(journal, delta(2, [3, 4]), "a")
     assert not take(journal, delta(4, [9], attempt=1), "a")
-    assert took == [("c", 1), ("de", 2)]
+    assert took == [("c", [2]), ("de", [3, 4])]
     assert journal.output_ids == [[1, 2, 3, 4]]
     assert journal.num_shortcut_tokens == 3
     assert take(journal, delta(4, [5], finish=True), "a")
@@ -217,7 +218,7 @@ async def test_random_losses_and_repeats_never_change_the_stream(seed: int) -> N
     told: list[str] = []
     by_shortcut: list[str] = []
 
-    def shortcut(text: str, _: int) -> bool:
+    def shortcut(text: str, _: Sequence[int]) -> bool:
         is_open = rng.random() < 0.8
         if is_open:
             told.append(text)

@@ -12,12 +12,17 @@ def begun(readers: Readers, last: int, num_stored: int = 0) -> Reader:
     return reader
 
 
+def make(readers: Readers, reader: Reader, num_events: int) -> None:
+    reader.num_events = num_events
+    readers.made("one", reader)
+
+
 @pytest.mark.parametrize(("last", "num_stored"), [(7, 0), (3, 0), (10, 0), (11, 11)])
 def test_an_event_that_exists_takes_over_at_once(last: int, num_stored: int) -> None:
     """One that the reader before has, or says it has, or that is stored."""
     readers = Readers()
     before = begun(readers, 7)
-    readers.made("one", before, 10)
+    make(readers, before, 10)
     after = begun(readers, last, num_stored)
     assert before.is_set() and not after.is_set()
     assert not readers.end("one", before)
@@ -27,12 +32,12 @@ def test_an_event_that_exists_takes_over_at_once(last: int, num_stored: int) -> 
 def test_an_event_that_may_not_exist_takes_over_once_it_is_reached() -> None:
     readers = Readers()
     before = begun(readers, 0)
-    readers.made("one", before, 10)
+    make(readers, before, 10)
     after = begun(readers, 12)
     for number in (3, 11):
-        readers.made("one", after, number)
+        make(readers, after, number)
         assert not before.is_set()
-    readers.made("one", after, 12)
+    make(readers, after, 12)
     assert before.is_set() and not after.is_set()
     assert readers.end("one", after)
 
@@ -55,6 +60,6 @@ def test_there_are_never_three(last: int) -> None:
     assert not first.is_set() and not second.is_set()
     third = begun(readers, last)
     assert second.is_set() and not first.is_set(), "who said as much or more is no longer waited for"
-    readers.made("one", third, last)
+    make(readers, third, last)
     assert first.is_set() and readers.end("one", third)
     assert readers.end("one", begun(readers, 99)), "nobody is left"

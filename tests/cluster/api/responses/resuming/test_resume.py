@@ -3,6 +3,7 @@ byte.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from cluster.api.edge.connection import Connection
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.responses.resuming.streams import StreamRecord, Told
 from cluster.gateway.streams.store_changes import StoreChanges
@@ -21,6 +23,11 @@ from tests.cluster.api.scripted import FINGERPRINT, MODEL, Running, Script, runn
 SCRIPT = Script(["Hello", "", "", " wörld", "", "!", " Bye"])
 TIMEOUT = 60.0
 ROUTES = {"/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]}, "/v1/completions": {"prompt": "x"}}
+DIALECTS = {
+    "/v1/messages": {"messages": ROUTES["/v1/chat/completions"]["messages"], "max_tokens": 20},
+    "/v1/responses": {"input": "x"},
+}
+CHANGING = re.compile(rb'id: [^\n:]+|"(item_)?id":"[^"]+"|"(created|created_at|completed_at)":[0-9]+')
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "usage": {"stream_options": {"include_usage": True}},
@@ -59,9 +66,9 @@ def streams() -> Streams:
     return Streams()
 
 
-@pytest.fixture(scope="module")
-def server(streams: Streams) -> Iterator[Running]:
-    with running(streams=streams, api_keys=KeyRing(["one", "two"])) as server:
+@pytest.fixture(scope="module", params=["httptools", Connection], ids=["the long way", "the shortcut"])
+def server(streams: Streams, request: pytest.FixtureRequest) -> Iterator[Running]:
+    with running(http=request.param, streams=streams, api_keys=KeyRing(["one", "two"])) as server:
         server.service.scripts["x"] = SCRIPT
         yield server
 
@@ -69,7 +76,7 @@ def server(streams: Streams) -> Iterator[Running]:
 def ask(
     server: Running, route: str, fields: dict[str, Any], last: str | None = None, key: str = "one"
 ) -> httpx.Response:
-    body = {"model": MODEL, "stream": True} | ROUTES[route] | fields
+    body = {"model": MODEL, "stream": True} | (ROUTES | DIALECTS)[route] | fields
     headers = {"authorization": f"Bearer {key}"} | ({} if last is None else {"Last-Event-ID": last})
     return httpx.post(server.url + route, json=body, headers=headers)
 
@@ -111,6 +118,18 @@ def test_from_every_event_the_rest_comes(
         assert server.service.generated[-1].resume.fingerprint == FINGERPRINT, "wherever its first event came from"
     if remembers and kind in ("plain", "usage"):
         assert server.service.generated[-len(ids)].resume.output_ids, "what came long before is not computed again"
+
+
+@pytest.mark.parametrize("route", [*ROUTES, *DIALECTS])
+def test_the_shortcut_writes_what_the_long_way_does(streams: Streams, route: str) -> None:
+    answers = []
+    for http in ("httptools", Connection):
+        with running(http=http, streams=streams) as server:
+            server.service.scripts["x"] = SCRIPT
+            answers.append(CHANGING.sub(b"", ask(server, route, {}).content))
+            assert server.service.num_by_shortcut == (len(SCRIPT.texts) - 2 if http is Connection else 0)
+    assert answers[0] == answers[1]
+    assert answers[0].startswith(b":1\n") and answers[0].count(b"\n\n:") >= len([text for text in SCRIPT.texts if text])
 
 
 @pytest.mark.parametrize("route", ROUTES)
