@@ -72,6 +72,14 @@ class Ranks:
         self.tp.abort()
         self.pp.abort()
 
+    def fail(self) -> None:
+        """As `abort`, by the thread that has run this rank's collectives: then those between nodes
+        do not wait on, either. For CPU ranks.
+        """
+        self.abort()
+        self.tp.leave_if_awaited()
+        self.pp.leave_if_awaited()
+
     def check(self) -> None:
         """Raise GroupError if a collective of the steps so far may have a wrong result."""
         self.tp.check()

@@ -140,7 +140,7 @@ class Worker:
             with torch.inference_mode():
                 return self._runner.launch(request, late_masks)
         except Exception:
-            self.abort()
+            self._fail()
             raise
 
     def finish(self, step: PendingStep) -> SamplerOutput | None:
@@ -151,10 +151,16 @@ class Worker:
             output = step.result(self._free_since_ns)
             self._ranks.check()
         except Exception:
-            self.abort()
+            self._fail()
             raise
         self._free_since_ns = time.perf_counter_ns()
         return output
+
+    def _fail(self) -> None:
+        if self.is_asynchronous:
+            self.abort()  # another thread may be in a collective
+        else:
+            self._ranks.fail()
 
     def take_fetched(self) -> FetchedBlocks:
         """Of this rank, those that no output has told yet. From any thread."""

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from parallel.errors import GroupError
 from parallel.groups.group import Group
+from parallel.groups.torch_group import TorchGroup
 
 
 class RejoinableGroup:
@@ -50,6 +51,13 @@ class RejoinableGroup:
         group = self._group  # another thread may leave it meanwhile
         if group is not None:
             group.abort()
+
+    def leave_if_awaited(self) -> None:
+        """After `abort`, where that does not reach ranks that wait for this one: gloo tells them
+        by the connection that ends. No collective may be running here.
+        """
+        if isinstance(self._group, TorchGroup):
+            self.leave()
 
     @property
     def is_capturable(self) -> bool:

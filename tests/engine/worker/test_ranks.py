@@ -3,10 +3,12 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 
 from engine.worker.ranks import LOOPBACK, Ranks, join_store, open_store
 from parallel.errors import GroupError
+from parallel.groups import shm_group
 from parallel.groups.mesh import Mesh
 
 CPU = torch.device("cpu")
@@ -43,3 +45,25 @@ def test_who_waits_for_a_rank_that_does_not_come_is_got_out() -> None:
     assert isinstance(error, GroupError)
     assert rank.may_have_caused(error)
     assert not rank.may_have_caused(ValueError())
+
+
+@pytest.mark.parametrize("transport", ["shared memory", "gloo"])
+def test_who_waits_for_a_rank_that_has_failed_is_told(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once: neither side's time limit ends this."""
+    if transport == "gloo":
+        monkeypatch.setattr(shm_group, "join", lambda *_: None)
+    ranks, store = [Ranks(Mesh(1, 2), rank, CPU) for rank in range(2)], open_store(LOOPBACK)
+    waiting = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda rank, store: rank.join(store, LOOPBACK), ranks, [store, join_store(LOOPBACK, store.port)]))
+        waiter = pool.submit(lambda: (waiting.set(), ranks[0].pp.recv((3,), torch.int32, 1)))
+        waiting.wait()
+        ranks[1].fail()
+        assert isinstance(waiter.exception(timeout=60), GroupError)
+        with pytest.raises(GroupError):
+            ranks[1].pp.barrier()
+        for rank in ranks:
+            rank.leave()
+        store = open_store(LOOPBACK)
+        list(pool.map(lambda rank, store: rank.join(store, LOOPBACK), ranks, [store, join_store(LOOPBACK, store.port)]))
+        list(pool.map(lambda rank: rank.pp.barrier(), ranks))
