@@ -3,14 +3,15 @@ same machine, beside the engine alone and, where it is installed, vLLM's server.
 
     python -m tests.benchmarks.http.bench [--model demo] [--streams 64] [--requests 512]
         [--input-len 64] [--output-len 128] [--any-token] [--repeats 3] [--ingress auto]
-        [-- SERVE_OPTION ...]
+        [--flames FOLDER] [-- SERVE_OPTION ...]
 
 Prints tokens a second, the share of the engine alone, milliseconds to the first event, and where
 the processor time of a token goes: client, ingress, gateway, engine. Medians of the rounds. Only
 tokens that are letters may be sampled, so that each is an event of its own: after random prompts
 many others are half characters, which emit none (--any-token). Each stream's first answer has a
 length of its own, so that streams do not all begin at once ever after; first events count from the
-second answer on.
+second answer on. --flames: a further round, which does not count, is watched by py-spy, for flame
+graphs of the gateway and the engine.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import statistics
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ from engine.text.tokenizer import Tokenizer
 from tests.benchmarks.apart import Apart
 from tests.benchmarks.folders import SHAPE, cached_folder
 from tests.benchmarks.http import server
+from tests.benchmarks.http.flames import recorded, recorder
 from tests.benchmarks.http.processes import cpu_seconds
 from tests.benchmarks.peers import Squadron
 from tests.end_to_end.conftest import free_port
@@ -110,6 +113,9 @@ def measure(folder: str, options: argparse.Namespace) -> dict[str, Any]:
     with server.squadron(folder, port, serve_options) as pid:
         through_http(port, pid, works[: 2 * options.streams], options.streams)
         rounds = [through_http(port, pid, works, options.streams) for _ in range(options.repeats)]
+        if options.flames is not None:
+            with recorded(pid, options.flames):
+                through_http(port, pid, works, options.streams)
     result: dict[str, Any] = {"alone_tok_per_s": statistics.median(alone), "squadron": _median(rounds)}
     result["share"] = result["squadron"]["tok_per_s"] / result["alone_tok_per_s"]
     if server.has_vllm():
@@ -139,10 +145,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--any-token", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--alone-threads", type=int, metavar="N", help="of the engine alone; default: all cores")
+    parser.add_argument("--flames", type=Path, metavar="FOLDER")
     parser.add_argument("serve", nargs="*", metavar="SERVE_OPTION", help="after --, for squadron serve")
     options = parser.parse_args()
     if options.requests < 2 * options.streams:
         parser.error(f"--requests {options.requests} is less than two for each of --streams {options.streams}")
+    if options.flames is not None:
+        recorder()
     return options
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from cluster.workers.processes.process_state import read_stat
@@ -22,13 +23,20 @@ KINDS = {
 def cpu_seconds(server: int) -> Counter[str]:
     """Of the process and all that descend from it, so far, by kind."""
     found: Counter[str] = Counter()
+    for pid, kind in kinds(server).items():
+        with suppress(OSError):  # it has ended
+            fields = read_stat(pid)
+            found[kind] += (int(fields[11]) + int(fields[12])) * TICK  # user and system
+    return found
+
+
+def kinds(server: int) -> dict[int, str]:
+    """The process and all that descend from it, by number."""
+    found = {}
     for pid in _family(server):
-        try:
-            fields, command = read_stat(pid), Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue  # it has ended
-        kind = next((kind for part, kind in KINDS.items() if part in command), "other")
-        found[kind] += (int(fields[11]) + int(fields[12])) * TICK  # user and system
+        with suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            found[pid] = next((kind for part, kind in KINDS.items() if part in command), "other")
     return found
 
 
