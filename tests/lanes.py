@@ -26,6 +26,7 @@ HERE = (
     "tests/cluster/doctor/test_diagnosis",
     "tests/deployment/test_gcs",
     "tests/cluster/gateway/streams/test_store_actor",
+    "tests/cluster/gateway/streams/test_shards_lost",
     "tests/cluster/gateway/streams/test_stream_store",
     "tests/cluster/checkpoint/test_manifest",
     "tests/end_to_end/levels/",

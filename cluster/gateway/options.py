@@ -31,6 +31,7 @@ class GatewayOptions:
     max_queue_seconds: float  # see `Door`
     stream_resume: bool  # whether clients may resume broken streams
     stored_response_seconds: float  # that a response is stored; 0: none is
+    num_store_shards: int  # of the store of streams and responses
     files_path: str | None = None  # of files and batches; None: there are none
     http: HttpOptions = field(default_factory=HttpOptions)
     telemetry: Telemetry = NO_TELEMETRY

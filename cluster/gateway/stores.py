@@ -20,10 +20,10 @@ class Stores:
 
     @classmethod
     def configured(cls, options: GatewayOptions, app_name: str) -> Self:
-        seconds = options.stored_response_seconds
+        num_shards, seconds = options.num_store_shards, options.stored_response_seconds
         return cls(
-            StreamStoreClient(app_name) if options.stream_resume else None,
-            ResponseStoreClient(app_name, seconds) if seconds else None,
+            StreamStoreClient(app_name, num_shards) if options.stream_resume else None,
+            ResponseStoreClient(app_name, num_shards, seconds) if seconds else None,
             _open_batches(options.files_path, app_name),
         )
 

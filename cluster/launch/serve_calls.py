@@ -8,7 +8,7 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.handle import DeploymentHandle
 
-from cluster.gateway.streams.store_actor import end_store
+from cluster.gateway.streams.shard import end_store
 from cluster.ingress.ingress import Ingress
 from cluster.launch.app import APP_NAME
 from cluster.launch.proxies import Proxies

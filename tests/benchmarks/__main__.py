@@ -44,6 +44,7 @@ MODULES: dict[str, tuple[str, list[str], list[str]]] = {
     "adapters": ("bench_adapters", [], ["--repeats", "20"]),
     "gateway": ("bench_gateway", [], ["--tokens", "20"]),
     "gateways": ("gateway.scaling", [], ["--tokens", "20"]),
+    "store": ("gateway.store", [], ["--shards", "1", "--seconds", "0.5"]),
     "routing": ("routing.simulate", [], ["--engines", "8", "--gateways", "2", "--streams", "200", "--seconds", "4"]),
     "http": ("http.bench", [], ["--requests", "128", "--output-len", "16", "--repeats", "1"]),
     "http-0.5b": ("http.bench", LARGER, ["--output-len", "4"]),

@@ -51,6 +51,7 @@ def application(server: ServerOptions, models: Sequence[ModelStart], api_keys: t
         "max_queue_seconds": server.max_queue_seconds,
         "stream_resume": server.stream_resume,
         "stored_response_seconds": server.stored_response_seconds,
+        "num_store_shards": server.num_store_shards,
         "strict_fields": server.strict_fields,
         "enable_sleep_mode": server.enable_sleep_mode,
         "files_path": _absolute(server.files_path),

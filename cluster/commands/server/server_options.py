@@ -101,6 +101,12 @@ class ServerOptions(BaseModel):
         description="seconds for which a response of /v1/responses is stored, so that others can continue it; "
         "0: not stored (default: 3600)",
     )
+    num_store_shards: int | None = Field(
+        None,
+        ge=1,
+        description="shards of the store of these responses and of streams for --stream-resume, two processes each "
+        "(default: one for every 8 gateways)",
+    )
     strict_fields: bool = Field(
         False, description="reject requests with unknown fields; default: ignore them, with a warning in the answer"
     )
@@ -190,6 +196,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "max_queue_seconds": {"type": float, "metavar": "S"},
     "stream_resume": {"action": "store_true"},
     "stored_response_seconds": {"type": float, "metavar": "S"},
+    "num_store_shards": {"type": int, "metavar": "N"},
     "strict_fields": {"action": "store_true"},
     "enable_sleep_mode": {"action": "store_true"},
     "files_path": {"metavar": "DIR"},

@@ -3,8 +3,8 @@
 import logging
 
 from cluster.api.errors import Unavailable
-from cluster.gateway.streams.store_calls import StoreCalls
-from cluster.gateway.streams.store_changes import Kept, StoreChanges
+from cluster.gateway.streams.records.store_changes import Kept, StoreChanges
+from cluster.gateway.streams.store_shards import Found, StoreShards
 from engine.errors import in_a_line
 
 logger = logging.getLogger("squadron.gateway")
@@ -15,30 +15,35 @@ MAX_RECORD_BYTES = 4 << 20
 class ResponseStoreClient:
     """A `ResponseStore`. Lives in one event loop."""
 
-    def __init__(self, app_name: str, seconds: float) -> None:
+    def __init__(self, app_name: str, num_shards: int, seconds: float) -> None:
         """`seconds`: that a response is kept."""
-        self._calls = StoreCalls(app_name)
+        self._shards = StoreShards(app_name, num_shards)
         self._seconds = seconds
 
     def wake(self) -> None:
-        self._calls.wake()
+        self._shards.wake()
 
     async def keep(self, owner: bytes, response_id: str, record: bytes) -> bool:
         if len(record) > MAX_RECORD_BYTES:
             return False
         try:
-            await self._calls.write(StoreChanges(kept=[Kept((owner, response_id), record, self._seconds)]))
+            kept = Kept((owner, response_id), record, self._seconds)
+            await self._shards.of(response_id).write(StoreChanges(kept=[kept]))
         except Unavailable as error:
             logger.error("response %s could not be stored: %s", response_id, in_a_line(error.__cause__ or error))
             return False
         return True
 
     async def find(self, owner: bytes, response_id: str) -> bytes | None:
-        record: bytes | None = await self._calls.ask("find_response", (owner, response_id))
+        record: bytes | None = (await self._find(owner, response_id)).record
         return record
 
     async def forget(self, owner: bytes, response_id: str) -> bool:
-        if await self.find(owner, response_id) is None:
+        found = await self._find(owner, response_id)
+        if found.record is None:
             return False
-        await self._calls.write(StoreChanges(forgotten=[(owner, response_id)]))
+        await found.shard.write(StoreChanges(forgotten=[(owner, response_id)]))
         return True
+
+    async def _find(self, owner: bytes, response_id: str) -> Found:
+        return await self._shards.find("find_response", response_id, (owner, response_id))

@@ -1,14 +1,13 @@
 """The store, which outlives every gateway. It holds what gateways need of each other: streams that
 clients may resume, and responses that later ones may continue.
 
-Each Serve application has its own: two actors that hold the same, on two nodes if there are as
-many, so that nothing is lost with either. A gateway writes to one of them, whichever answers, and
-that one passes it on to the other before it answers. It also has the other one started again if it
-is gone, and gives it all that it lacks (`Twin`).
+Each Serve application has its own, in one shard or several (`shard`). Each shard is two actors that
+hold the same, on two nodes if there are as many, so that nothing is lost with either. A gateway
+writes to one of them, whichever answers, and that one passes it on to the other before it answers.
+It also has the other one started again if it is gone, and gives it all that it lacks (`Twin`).
 """
 
 import asyncio
-import contextlib
 import secrets
 import time
 from typing import Any
@@ -18,26 +17,26 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster.api.responses.resuming.streams import StreamRecord
 from cluster.gateway.streams.actor_calls import ActorCalls
-from cluster.gateway.streams.store_changes import Place, StoreChanges
-from cluster.gateway.streams.store_records import StoreRecords
+from cluster.gateway.streams.records.store_changes import Place, StoreChanges
+from cluster.gateway.streams.records.store_records import StoreRecords
+from cluster.gateway.streams.shard import NAMESPACE, Shard
 from cluster.gateway.streams.twin import Twin
 
-NAMESPACE = "serve"  # where Serve names its actors too
 IDLE_SECONDS = 600.0  # without a word from any gateway, after which an actor ends that stores nothing
 TEND_SECONDS = 2.0
 MAX_CONCURRENCY = 4096  # calls: each waits for one of the other actor, which needs a place there
 
 
 class StoreActor:
-    """Number 0 or 1. Exits when no gateway has called for long and nothing is stored: the gateways
-    are gone, and nobody else knows this actor.
+    """Number 0 or 1 of its shard. Exits when no gateway has written for long and nothing is stored:
+    the gateways are gone, or store elsewhere.
     """
 
-    def __init__(self, app_name: str, number: int) -> None:
+    def __init__(self, shard: Shard, number: int) -> None:
         self._number = number
         self._life = secrets.token_hex(8)
         self._records = StoreRecords()
-        self._twin = Twin(ActorCalls(lambda _: (1 - number, start(app_name, 1 - number))))
+        self._twin = Twin(ActorCalls(lambda _: (1 - number, start(shard, 1 - number))))
         self._heard = time.monotonic()
         self._tending: asyncio.Task[None] | None = None
 
@@ -49,14 +48,14 @@ class StoreActor:
 
     async def find_stream(self, request_id: str) -> StreamRecord | None:
         """Raises if the other one would have to say, and does not answer; so does the next."""
-        self._hear()
+        self._begin_to_tend()
         found = await self.look_for_stream(request_id)
         if found is None:
             found = await self._twin.ask("look_for_stream", request_id)
         return found
 
     async def find_response(self, place: Place) -> bytes | None:
-        self._hear()
+        self._begin_to_tend()
         found = await self.look_for_response(place)
         if found is None and not self._records.responses.is_forgotten(place):
             found = await self._twin.ask("look_for_response", place)
@@ -84,8 +83,11 @@ class StoreActor:
         return self._records.responses.find(place, time.monotonic())
 
     def _hear(self, seconds_ago: float = 0.0) -> None:
-        """Of a gateway."""
+        """Of a gateway that stores something here."""
         self._heard = max(self._heard, time.monotonic() - seconds_ago)
+        self._begin_to_tend()
+
+    def _begin_to_tend(self) -> None:
         if self._tending is None or self._tending.done():
             self._tending = asyncio.create_task(self._tend())
 
@@ -101,38 +103,28 @@ class StoreActor:
         ray.kill(ray.get_runtime_context().current_actor)
 
 
-def end_store(app_name: str) -> None:
-    """End the application's actors, if there are any."""
-    for number in (0, 1):
-        with contextlib.suppress(ValueError):
-            ray.kill(ray.get_actor(actor_name(app_name, number), namespace=NAMESPACE))
-
-
-def actor_name(app_name: str, number: int) -> str:
-    """In NAMESPACE."""
-    return f"squadron-streams-{app_name}-{number}"
-
-
-def start(app_name: str, number: int) -> Any:
-    """The actor, unless there is one already on another node than this process, if there is one.
+def start(shard: Shard, number: int) -> Any:
+    """The actor, unless there is one already on another node than this process, if there is one:
+    shards are dealt out to the others.
 
     It is bound to that node: Ray treats a soft affinity as met by the first node that gets the
     request. If the node dies, so does the actor, and the other one has it started again.
     """
     here = _here()
+    nodes = _nodes_but(here) or [here]
     return (
         ray.remote(StoreActor)
         .options(
-            name=actor_name(app_name, number),
+            name=shard.actor_name(number),
             namespace=NAMESPACE,
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,
             max_restarts=-1,
             max_concurrency=MAX_CONCURRENCY,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(next(iter(_nodes_but(here)), here), soft=False),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[shard.number % len(nodes)], soft=False),
         )
-        .remote(app_name, number)
+        .remote(shard, number)
     )
 
 

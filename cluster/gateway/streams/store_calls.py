@@ -1,4 +1,4 @@
-"""A gateway's calls to the store."""
+"""A gateway's calls to one shard of the store."""
 
 import asyncio
 import contextlib
@@ -10,17 +10,18 @@ import ray
 
 from cluster.api.errors import Unavailable
 from cluster.gateway.streams.actor_calls import ANSWER_SECONDS, START_SECONDS, TROUBLES, ActorCalls
-from cluster.gateway.streams.store_actor import IDLE_SECONDS, NAMESPACE, actor_name, start
-from cluster.gateway.streams.store_changes import StoreChanges
+from cluster.gateway.streams.records.store_changes import StoreChanges
+from cluster.gateway.streams.shard import NAMESPACE, Shard
+from cluster.gateway.streams.store_actor import IDLE_SECONDS, start
 
 
 class StoreCalls:
-    """To either actor, and to the other one after a failure. The first gateway that calls starts
-    the one, which starts the other. Lives in one event loop.
+    """To either of its actors, and to the other one after a failure. The first gateway that calls
+    starts the one, which starts the other. Lives in one event loop.
     """
 
-    def __init__(self, app_name: str) -> None:
-        self._calls = ActorCalls(partial(_either, app_name))
+    def __init__(self, shard: Shard) -> None:
+        self._calls = ActorCalls(partial(_either, shard))
         self._waking: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
@@ -42,17 +43,21 @@ class StoreCalls:
         try:
             return await self._calls.ask(method, *arguments, seconds=START_SECONDS)
         except TROUBLES as error:
-            message = "The store of streams and responses does not answer now"
-            raise Unavailable(message, code="not_ready", retry_after=ANSWER_SECONDS) from error
+            raise not_answering() from error
 
     async def _wake(self) -> None:
         with contextlib.suppress(*TROUBLES):
             await self._calls.ask("wake", seconds=START_SECONDS)
 
 
-def _either(app_name: str, failed: int | None) -> tuple[int, Any]:
+def not_answering() -> Unavailable:
+    message = "The store of streams and responses does not answer now"
+    return Unavailable(message, code="not_ready", retry_after=ANSWER_SECONDS)
+
+
+def _either(shard: Shard, failed: int | None) -> tuple[int, Any]:
     first = 0 if failed is None else 1 - failed
     for number in (first, 1 - first):
         with contextlib.suppress(ValueError):
-            return number, ray.get_actor(actor_name(app_name, number), namespace=NAMESPACE)
-    return 0, start(app_name, 0)
+            return number, ray.get_actor(shard.actor_name(number), namespace=NAMESPACE)
+    return 0, start(shard, 0)

@@ -1,70 +1,40 @@
 """A gateway's way to the stored streams that clients may resume (see
 `cluster/api/responses/resuming/resume`).
-
-A gateway writes in batches, and waits only for the first write of a stream.
 """
 
-import asyncio
-import contextlib
-import logging
-
-from cluster.api.errors import Unavailable
 from cluster.api.responses.resuming.streams import StreamRecord, Told
-from cluster.gateway.streams.store_actor import IDLE_SECONDS
-from cluster.gateway.streams.store_calls import StoreCalls
-from cluster.gateway.streams.store_changes import StoreChanges
-from engine.errors import in_a_line
+from cluster.gateway.streams.shard import number_of
+from cluster.gateway.streams.store_shards import StoreShards
+from cluster.gateway.streams.stream_writer import StreamWriter
 
-logger = logging.getLogger("squadron.gateway")
-
-BATCH_SECONDS = 0.1
+BATCH_SECONDS = 0.1  # between two writes of tokens, to whichever shard
+MOST_BATCH_SECONDS = 1.0  # to the same one
 
 
 class StreamStoreClient:
     """A `StreamStore`. Lives in one event loop."""
 
-    def __init__(self, app_name: str) -> None:
-        self._calls = StoreCalls(app_name)
-        self._changes = StoreChanges()
-        self._news, self._haste = asyncio.Event(), asyncio.Event()
-        self._written = asyncio.Event()  # one event per write, set once it is done
-        self._writing = asyncio.create_task(self._write())
+    def __init__(self, app_name: str, num_shards: int) -> None:
+        self._shards = StoreShards(app_name, num_shards)
+        # As many writes a second as to one shard: a write costs far more than a token in it.
+        seconds = min(BATCH_SECONDS * num_shards, MOST_BATCH_SECONDS)
+        self._writers = [StreamWriter(shard, seconds) for shard in self._shards.own]  # none waits for another
 
     async def open(self, request_id: str, record: StreamRecord) -> None:
-        self._changes.opened[request_id] = record
-        written = self._written
-        self._news.set()
-        self._haste.set()
-        await written.wait()
+        await self._writer_of(request_id).open(request_id, record)
 
     def told(self, told: Told) -> None:
-        self._changes.told.append(told)
-        self._news.set()
+        self._writer_of(told.request_id).told(told)
 
     def close(self, request_id: str) -> None:
-        self._changes.closed.append(request_id)
-        self._news.set()
+        self._writer_of(request_id).close(request_id)
 
     async def find(self, request_id: str) -> StreamRecord | None:
-        record: StreamRecord | None = await self._calls.ask("find_stream", request_id)
+        found = await self._shards.find("find_stream", request_id, request_id)
+        record: StreamRecord | None = found.record
+        if record is not None and found.is_elsewhere:
+            self._writer_of(request_id).adopt(request_id, record)  # what it is told next goes there
         return record
 
-    async def _write(self) -> None:
-        """Write batch after batch; one that neither actor takes is lost: its streams continue, but
-        cannot be resumed.
-        """
-        self._calls.wake()
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), IDLE_SECONDS / 10)
-            self._news.clear()
-            self._haste.clear()
-            changes, written = self._changes, self._written
-            self._changes, self._written = StoreChanges(), asyncio.Event()
-            try:
-                await self._calls.write(changes)
-            except Unavailable as error:
-                logger.error("streams could not be stored: %s", in_a_line(error.__cause__ or error))
-            written.set()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._haste.wait(), BATCH_SECONDS)
+    def _writer_of(self, request_id: str) -> StreamWriter:
+        return self._writers[number_of(request_id, len(self._writers))]

@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from cluster.gateway.streams.actor_calls import START_SECONDS, TROUBLES, ActorCalls
-from cluster.gateway.streams.store_changes import StoreChanges
-from cluster.gateway.streams.store_records import StoreRecords
+from cluster.gateway.streams.records.store_changes import StoreChanges
+from cluster.gateway.streams.records.store_records import StoreRecords
 from engine.errors import in_a_line
 
 logger = logging.getLogger("squadron.gateway")

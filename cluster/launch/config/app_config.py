@@ -15,6 +15,9 @@ from cluster.telemetry.tracing import Telemetry, check_endpoint
 from engine.config import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT, EngineConfig, explain
 from engine.errors import InvalidConfig
 
+MOST_STORE_SHARDS = 64
+GATEWAYS_OF_A_STORE_SHARD = 8  # by default; docs/reliability.md has what one can do
+
 _OF_ONE_MODEL = frozenset(ModelConfig.model_fields)
 
 
@@ -40,6 +43,8 @@ class AppConfig(BaseModel):
     max_queue_seconds: float = Field(10, ge=0)  # a request that would wait for longer is refused; 0: none is
     stream_resume: bool = False  # whether a client may resume a broken stream, by the last event it received
     stored_response_seconds: float = Field(3600, ge=0, le=30 * 86_400)  # of /v1/responses; 0: none is stored
+    # Of the store of streams and responses, each two processes; None: by the number of gateways.
+    num_store_shards: int | None = Field(None, ge=1, le=MOST_STORE_SHARDS)
     enable_sleep_mode: bool = False  # whether /sleep, /wake_up, /pause and /resume exist, for all clients' requests
     strict_fields: bool = False  # whether a request with an unknown field is rejected; otherwise the answer names it
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
@@ -98,6 +103,7 @@ class AppConfig(BaseModel):
             stream_resume=self.stream_resume,
             files_path=self.files_path,
             stored_response_seconds=self.stored_response_seconds,
+            num_store_shards=self.num_store_shards or _usual_shards(self.num_gateways),
             http=HttpOptions(
                 api_keys=self.check(),
                 allowed_hosts=self.allowed_hosts,
@@ -126,6 +132,11 @@ class AppConfig(BaseModel):
         if self.collect_detailed_traces is not None and self.otlp_traces_endpoint is None:
             raise InvalidConfig("collect_detailed_traces=all is of no use without otlp_traces_endpoint")
         return api_keys
+
+
+def _usual_shards(num_gateways: int) -> int:
+    """Of the store, for so many gateways."""
+    return min(-(-num_gateways // GATEWAYS_OF_A_STORE_SHARD), MOST_STORE_SHARDS)
 
 
 def read_app_config(args: dict[str, Any]) -> AppConfig:

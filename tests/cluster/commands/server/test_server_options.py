@@ -6,6 +6,7 @@ import pytest
 
 from cluster.cli import _parser, main
 from cluster.commands.server.configure import application, configure
+from cluster.gateway.options import ModelOptions
 from cluster.launch.config.app_config import AppConfig
 from cluster.telemetry.tracing import Telemetry
 from tests.cluster.commands.failing import fails
@@ -17,6 +18,13 @@ DEMO = Path(__file__).resolve().parents[4] / "configs" / "demo"
 def test_patience_reaches_the_application(given: list[str], seconds: float) -> None:
     models, server = configure(_parser().parse_args(["serve", str(DEMO), *given]))
     assert AppConfig(**application(server, models, ())).patience == seconds
+
+
+@pytest.mark.parametrize(("given", "number"), [([], 2), (["--num-store-shards", "3"], 3)])
+def test_the_number_of_shards_reaches_the_application(given: list[str], number: int) -> None:
+    models, server = configure(_parser().parse_args(["serve", str(DEMO), "--num-gateways", "16", *given]))
+    config = AppConfig(**application(server, models, ()))
+    assert config.gateway_options((ModelOptions("demo"),)).num_store_shards == number
 
 
 def test_what_to_observe_reaches_the_application() -> None:

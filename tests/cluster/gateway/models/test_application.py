@@ -27,6 +27,7 @@ OPTIONS = GatewayOptions(
     max_queue_seconds=0,
     stream_resume=False,
     stored_response_seconds=0,
+    num_store_shards=1,
 )
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from cluster.gateway.streams import store_calls
 from cluster.gateway.streams.actor_calls import ActorCalls
+from cluster.gateway.streams.records.store_changes import StoreChanges
+from cluster.gateway.streams.shard import Shard
 from cluster.gateway.streams.store_calls import StoreCalls
-from cluster.gateway.streams.store_changes import StoreChanges
 
 
 class Handle:
@@ -69,7 +70,7 @@ async def test_a_caller_that_leaves_while_the_actors_start_takes_nobody_along(
     handles: list[Handle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_calls.ray, "get_actor", lambda name, namespace: handles[int(name[-1])])
-    calls = StoreCalls("app")
+    calls = StoreCalls(Shard("app", 0, 1))
     calls.wake()
     leaving, staying = (asyncio.create_task(calls.write(StoreChanges())) for _ in range(2))
     await asyncio.sleep(0)

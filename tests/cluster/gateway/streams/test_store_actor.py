@@ -13,7 +13,7 @@ import ray
 
 from cluster.api.errors import Unavailable
 from cluster.gateway.streams.response_store import ResponseStoreClient
-from cluster.gateway.streams.store_actor import NAMESPACE, actor_name, end_store
+from cluster.gateway.streams.shard import NAMESPACE, Shard, end_store
 from cluster.launch.node.ending import end_connection
 from cluster.launch.node.start.agents import agents_may_be_late
 from cluster.launch.node.start.starting import patience
@@ -36,7 +36,7 @@ def gateway(cluster: Any) -> Iterator[ResponseStoreClient]:
         cluster.add_node(num_cpus=1, **NODE)
     ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}, log_to_driver=False)
     ray.get(ray.remote(num_cpus=1)(lambda: None).remote())  # which only the other node can: now it is known to be there
-    yield ResponseStoreClient(APP, 3600.0)
+    yield ResponseStoreClient(APP, 1, 3600.0)
     end_store(APP)
     end_connection()
 
@@ -58,7 +58,7 @@ async def test_what_is_stored_outlives_each_node_and_each_process(cluster: Any, 
 
         cluster.remove_node(nodes[first], allow_graceful=False)
         await check(gateway)
-        await check(ResponseStoreClient(APP, 3600.0))
+        await check(ResponseStoreClient(APP, 1, 3600.0))
         assert await gateway.keep(OWNER, "later", b"y"), "one that lives is enough"
         await until_all_have(ALL)
         assert node_of(0) == second, "there is no other one"
@@ -103,7 +103,7 @@ async def until_all_have(stored: dict[str, bytes | None]) -> None:
 
 
 async def has(number: int, stored: dict[str, bytes | None]) -> bool:
-    actor = ray.get_actor(actor_name(APP, number), namespace=NAMESPACE)
+    actor = ray.get_actor(Shard(APP, 0, 1).actor_name(number), namespace=NAMESPACE)
     return {name: await actor.look_for_response.remote((OWNER, name)) for name in stored} == stored
 
 
@@ -120,7 +120,7 @@ def pid_of(number: int) -> int:
 
 def address_of(number: int) -> dict[str, Any]:
     try:
-        actor = ray.get_actor(actor_name(APP, number), namespace=NAMESPACE)
+        actor = ray.get_actor(Shard(APP, 0, 1).actor_name(number), namespace=NAMESPACE)
     except ValueError:
         return {}
     told = ray._private.state.actors()[actor._actor_id.hex()]

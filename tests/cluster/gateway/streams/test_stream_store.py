@@ -8,7 +8,7 @@ import ray
 
 from cluster.api.errors import Unavailable
 from cluster.api.responses.resuming.streams import StreamRecord, Told
-from cluster.gateway.streams.store_actor import NAMESPACE, actor_name, end_store
+from cluster.gateway.streams.shard import NAMESPACE, Shard, end_store
 from cluster.gateway.streams.stream_store import StreamStoreClient
 from cluster.launch.node.start.agents import agents_may_be_late
 from cluster.launch.node.start.starting import patience
@@ -27,7 +27,7 @@ async def test_gateways_share_a_store_that_outlives_each_of_its_nodes(cluster: A
     ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}, log_to_driver=False)
     ray.get(ray.remote(num_cpus=1)(lambda: None).remote())  # which only the other node can: now it is known to be there
     async with asyncio.timeout(SECONDS):
-        gateway, another = StreamStoreClient(APP), StreamStoreClient(APP)
+        gateway, another = StreamStoreClient(APP, 1), StreamStoreClient(APP, 1)
         await gateway.open("one", StreamRecord(b"who", 5, 7))
         assert await another.find("one") == StreamRecord(b"who", 5, 7)
         gateway.told(Told("one", 0, [11], 0, 3, 40))
@@ -48,12 +48,12 @@ async def test_gateways_share_a_store_that_outlives_each_of_its_nodes(cluster: A
         while await _known_to_each("one") != [known, known]:
             await asyncio.sleep(0.05)
         assert _place(0) == cluster.head_node.node_id
-        assert await StreamStoreClient(APP).find("two") == StreamRecord(b"who", 6, 8)
+        assert await StreamStoreClient(APP, 1).find("two") == StreamRecord(b"who", 6, 8)
 
 
 async def check_that_applications_share_nothing(gateway: StreamStoreClient) -> None:
     """Nor does the end of the one's store touch the other's."""
-    stranger = StreamStoreClient("another")
+    stranger = StreamStoreClient("another", 1)
     await _forgotten(stranger, "one")
     await stranger.open("foreign", StreamRecord(b"who", 6, 8))
     assert await gateway.find("foreign") is None
@@ -64,14 +64,14 @@ async def check_that_applications_share_nothing(gateway: StreamStoreClient) -> N
 
 def _place(number: int) -> Any:
     """The node of the actor."""
-    actor = ray.get_actor(actor_name(APP, number), namespace=NAMESPACE)
+    actor = ray.get_actor(Shard(APP, 0, 1).actor_name(number), namespace=NAMESPACE)
     return ray._private.state.actors()[actor._actor_id.hex()]["Address"]["NodeID"]
 
 
 async def _known_to_each(request_id: str) -> list[StreamRecord | None]:
     """To each actor by itself; one may be still to be started."""
     try:
-        actors = [ray.get_actor(actor_name(APP, number), namespace=NAMESPACE) for number in (0, 1)]
+        actors = [ray.get_actor(Shard(APP, 0, 1).actor_name(number), namespace=NAMESPACE) for number in (0, 1)]
         return [await actor.look_for_stream.remote(request_id) for actor in actors]
     except (ray.exceptions.RayError, ValueError):
         return []

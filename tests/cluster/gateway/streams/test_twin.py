@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from cluster.gateway.streams import store_actor
+from cluster.gateway.streams.records.store_changes import Kept, StoreChanges
+from cluster.gateway.streams.shard import Shard
 from cluster.gateway.streams.store_actor import StoreActor
-from cluster.gateway.streams.store_changes import Kept, StoreChanges
 
+SHARD = Shard("app", 0, 1)
 PLACE = (b"", "resp_1")
 
 
@@ -36,11 +38,11 @@ class Handle:
 def actors(monkeypatch: pytest.MonkeyPatch) -> list[Handle]:
     """Numbers 0 and 1, on a node each."""
     handles: list[Handle] = []
-    monkeypatch.setattr(store_actor, "start", lambda app_name, number: handles[number])
+    monkeypatch.setattr(store_actor, "start", lambda shard, number: handles[number])
     monkeypatch.setattr(store_actor, "_here", lambda: "a node")
     monkeypatch.setattr(store_actor, "_nodes_but", lambda here: [])
     monkeypatch.setattr(store_actor, "TEND_SECONDS", 0.01)
-    handles += [Handle(StoreActor("app", number)) for number in (0, 1)]
+    handles += [Handle(StoreActor(SHARD, number)) for number in (0, 1)]
     return handles
 
 
@@ -86,7 +88,7 @@ async def test_one_that_was_started_again_gets_all(actors: list[Handle]) -> None
     one, other = actors
     await one.actor.wake()
     await one.actor.write(kept())
-    other.actor = StoreActor("app", 1)
+    other.actor = StoreActor(SHARD, 1)
     assert await other.actor.find_response(PLACE) == b"x", "the other one knows, if it does not yet"
     assert await until_known(other) == b"x"
 

@@ -15,8 +15,8 @@ import pytest
 from cluster.api.edge.connection import Connection
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.responses.resuming.streams import StreamRecord, Told
-from cluster.gateway.streams.store_changes import StoreChanges
-from cluster.gateway.streams.stream_records import StreamRecords
+from cluster.gateway.streams.records.store_changes import StoreChanges
+from cluster.gateway.streams.records.stream_records import StreamRecords
 from engine.errors import FingerprintChanged
 from tests.cluster.api.scripted import FINGERPRINT, MODEL, Running, Script, running
 

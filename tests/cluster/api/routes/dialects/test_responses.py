@@ -10,9 +10,9 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 
 from cluster.api.keys.key_ring import KeyRing
-from cluster.gateway.streams import store_changes
-from cluster.gateway.streams.response_records import ResponseRecords
-from cluster.gateway.streams.store_changes import StoreChanges
+from cluster.gateway.streams.records import store_changes
+from cluster.gateway.streams.records.response_records import ResponseRecords
+from cluster.gateway.streams.records.store_changes import StoreChanges
 from engine.errors import Overloaded
 from engine.request import ChatPrompt
 from tests.cluster.api.routes.dialects.said import TEXTS, events_of

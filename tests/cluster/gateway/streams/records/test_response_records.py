@@ -1,7 +1,7 @@
 """Stored responses: whose they are, and what is dropped."""
 
-from cluster.gateway.streams.response_records import BATCH_BYTES, RECORD_BYTES, ResponseRecords
-from cluster.gateway.streams.store_changes import Kept, StoreChanges
+from cluster.gateway.streams.records.response_records import BATCH_BYTES, RECORD_BYTES, ResponseRecords
+from cluster.gateway.streams.records.store_changes import Kept, StoreChanges
 
 
 def keep(records: ResponseRecords, name: str, record: bytes = b"x") -> None:

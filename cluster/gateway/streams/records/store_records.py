@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from cluster.gateway.streams.response_records import ResponseRecords
-from cluster.gateway.streams.store_changes import StoreChanges
-from cluster.gateway.streams.stream_records import StreamRecords
+from cluster.gateway.streams.records.response_records import ResponseRecords
+from cluster.gateway.streams.records.store_changes import StoreChanges
+from cluster.gateway.streams.records.stream_records import StreamRecords
 
 
 class StoreRecords:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cluster.gateway.streams.store_changes import Kept, Place, StoreChanges
+from cluster.gateway.streams.records.store_changes import Kept, Place, StoreChanges
 
 MAX_COUNT = 16_384
 MAX_BYTES = 128 << 20

@@ -3,8 +3,8 @@
 import pickle
 
 from cluster.api.responses.resuming.streams import StreamRecord, Told
-from cluster.gateway.streams.store_changes import StoreChanges
-from cluster.gateway.streams.stream_records import NUM_AT_ONCE, StreamRecords
+from cluster.gateway.streams.records.store_changes import StoreChanges
+from cluster.gateway.streams.records.stream_records import NUM_AT_ONCE, StreamRecords
 
 
 def record() -> StreamRecord:

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from cluster.api.responses.resuming.streams import StreamRecord, Told
-from cluster.gateway.streams.store_changes import StoreChanges
+from cluster.gateway.streams.records.store_changes import StoreChanges
 
 MAX_BYTES = 64 << 20
 TOKEN_BYTES, RECORD_BYTES = 72, 1024  # their approximate size in memory

@@ -1,0 +1,1 @@
+"""What an actor of the store holds, and what changes in it."""
