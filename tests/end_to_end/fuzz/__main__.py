@@ -29,6 +29,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn (default: 0)")
     given = parser.parse_args()
     judge = Judge()
+    for end in (signal.SIGINT, signal.SIGTERM):  # also as a background job: it tells what it has seen
+        signal.signal(end, signal.default_int_handler)
     with contextlib.nullcontext(given.url) if given.url else serving() as url:
         try:
             with beside(url) as gaps, progress(total=given.inputs, unit="input") as bar:

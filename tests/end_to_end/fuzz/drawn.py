@@ -18,6 +18,7 @@ from tests.end_to_end.fuzz.forms import forms, hostile
 from tests.end_to_end.fuzz.judge import HANG_SECONDS, Judge
 
 ROUTES = ("/v1/chat/completions", "/v1/completions")
+A_FEW = 5  # inputs
 ASKED = {"messages": [{"role": "user", "content": "Hello?"}]}
 MOST = {"max_tokens": 4, "max_completion_tokens": 4, "n": 3, "best_of": 3, "beam_width": 3, "min_tokens": 4}
 
@@ -34,14 +35,18 @@ class Drawn:
         self._session = requests.Session()
 
     def by_description(self, mode: GenerationMode, count: int) -> None:
-        """So many inputs for each route that takes a body, and a few for the others."""
+        """About so many inputs, divided among the routes that take a body, and a few for the
+        others.
+        """
         document = requests.get(f"{self._url}/openapi.json", timeout=HANG_SECONDS).json()
-        for result in schemathesis.openapi.from_dict(document).get_all_operations():
-            operation = result.ok()
+        operations = [result.ok() for result in schemathesis.openapi.from_dict(document).get_all_operations()]
+        num_posts = sum(operation.method == "post" for operation in operations)
+        for operation in operations:
             has_inputs = operation.method == "post" or ("{" in operation.path and mode is GenerationMode.POSITIVE)
             if has_inputs:
                 strategy = operation.as_strategy(generation_mode=mode)
-                self._draw(strategy, count if operation.method == "post" else 5, self._send_case)
+                each = max(count // num_posts, A_FEW) if operation.method == "post" else A_FEW
+                self._draw(strategy, each, self._send_case)
 
     def by_fields(self, count: int) -> None:
         """Bodies with any values in known fields."""

@@ -59,7 +59,7 @@ def run(
     drawn = Drawn(url, judge, canary.after_each, number)
     extremes = Extremes(url, judge)
     part = max(num_inputs // 8, 1)
-    drawn.by_description(GenerationMode.POSITIVE, part)  # for each of two routes
+    drawn.by_description(GenerationMode.POSITIVE, 2 * part)
     drawn.by_description(GenerationMode.NEGATIVE, part)
     drawn.by_fields(2 * part)
     drawn.by_bytes(part)
