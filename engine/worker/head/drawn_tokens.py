@@ -61,7 +61,8 @@ class DrawnTokens:
         if not len(request.carried_rows) or not (self._stage.is_first or self._stage.is_last):
             return
         kept = dict(self._kept)
-        for step in np.unique(request.carried_steps).tolist():
+        # numpy's sort would let the driver's thread have the interpreter, for milliseconds.
+        for step in sorted(set(request.carried_steps.tolist())):
             tokens = kept.get(step)
             if tokens is None:
                 raise ValueError(f"step {request.step} carries rows of step {step}, whose tokens are not kept")
