@@ -27,11 +27,16 @@ class Gaps:
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
+        self.num_refused = 0  # streams, for a while: the queue is full of the largest inputs
 
     def read(self, url: str, ended: threading.Event) -> None:
         session = requests.Session()
         while not ended.is_set():
             with session.post(f"{url}/v1/completions", json=_BODY, stream=True, timeout=_SECONDS) as answer:
+                if answer.status_code == 503 and (seconds := answer.headers.get("retry-after")):
+                    self.num_refused += 1
+                    ended.wait(float(seconds))
+                    continue
                 answer.raise_for_status()
                 self._of_one(answer, ended)
 
@@ -57,6 +62,7 @@ class Gaps:
             "p99": ordered[len(ordered) * 99 // 100],
             "max": ordered[-1],
             "too_long": sum(gap > MAX_GAP_SECONDS for gap in ordered),
+            "refused": self.num_refused,
         }
 
 
