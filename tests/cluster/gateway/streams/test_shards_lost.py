@@ -51,9 +51,10 @@ async def test_the_loss_of_a_shard_is_none_of_another(app: str) -> None:
         for pid in frozen:
             os.kill(pid, signal.SIGSTOP)
         name, another = (next(f"new_{n}" for n in range(99) if number_of(f"new_{n}", 2) == each) for each in (0, 1))
+        assert {name: await gateway.find(OWNER, name) for name in SECOND} == SECOND
+        # It waits for some seconds only: no more than a write meanwhile.
         waiting = asyncio.create_task(gateway.keep(OWNER, name, b"x"))
         assert await gateway.keep(OWNER, another, b"y")
-        assert {name: await gateway.find(OWNER, name) for name in SECOND} == SECOND
         assert not waiting.done()
         for pid in frozen:
             os.kill(pid, signal.SIGCONT)
