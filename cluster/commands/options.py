@@ -57,6 +57,7 @@ DESCRIPTIONS = {
     "max_num_batched_tokens": "most tokens per step",
     "max_num_seqs": "most sequences per step",
     "long_prefill_token_threshold": "most tokens of one prompt per step; 0: no limit",
+    "max_decode_wait_ms": "about how long a step may take that computes prompts while others decode; 0: no limit",
     "scheduling_policy": "order in which requests are served",
     "watermark": "share of the blocks kept free when a request is admitted",
     "max_num_queued_reqs": "most waiting requests; further ones get 503; default: max_num_seqs; 0: no limit",

@@ -70,6 +70,8 @@ class EngineFields(BaseModel):
     max_num_batched_tokens: Size = Field(2048, ge=1)
     max_num_seqs: int = Field(256, ge=1)
     long_prefill_token_threshold: Size = Field(0, ge=0)  # 0: no limit
+    # About how long a step with prompt tokens may take beside others that decode; 0: no limit.
+    max_decode_wait_ms: float = Field(200.0, ge=0)
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     watermark: float = Field(0.01, ge=0, lt=1)  # share of blocks kept free when a new request is admitted
     max_num_queued_reqs: int | None = Field(None, ge=0)  # None: max_num_seqs; 0: no limit

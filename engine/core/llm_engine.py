@@ -150,6 +150,7 @@ class LLMEngine:
             self._handing_over.stored(plan.num_stored)
         seconds = self.recorder.arrived(plan, output, now)
         self.scheduler.preemption.costs.measured(plan, seconds)
+        self.scheduler.budget.pace.measured(plan, output.execute_ns)
         if len(output.fetched):
             self.scheduler.fetched(output.fetched.tolist(), len(output.execute_ns))
         outputs, ended = self.processor.process(plan, output, self.scheduler, now)

@@ -11,12 +11,12 @@ from engine.config import EngineConfig
 from engine.executor import Executor
 from engine.pooling import Pooling
 from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.budget.token_budget import TokenBudget, step_limits
 from engine.scheduling.drafts.drafting import Drafting
 from engine.scheduling.plan import PlainRow, ScheduledSequence, SchedulerOutputs
 from engine.scheduling.preemption import Preemption, PreemptionCosts
 from engine.scheduling.queues import Fetching, Queues
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
-from engine.scheduling.token_budget import TokenBudget, step_limits
 from engine.scheduling.waiting.waiting_queue import WaitingQueue
 
 

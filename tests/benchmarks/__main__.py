@@ -53,6 +53,7 @@ MODULES: dict[str, tuple[str, list[str], list[str]]] = {
     "penalties": ("bench_penalties", [], ["--steps", "8", "--rounds", "1", "--model", "demo"]),
     "speculation": ("bench_speculation", [], ["--tokens", "64", "--rounds", "1", "--model", "demo", "--draft", "1"]),
     "tiers": ("bench_tiers", [], ["--model", "demo", "--conversations", "4", "--message", "32", "--tokens", "4"]),
+    "decode-wait": ("bench_decode_wait", [], ["--rounds", "1", "--model", "demo", "--input-len", "400"]),
     "prefill": ("bench_prefill", [], ["--model", "demo", "--streams", "2", "--prompts", "2", "--length", "128"]),
     "autoscaling": ("bench_autoscaling", [], []),
     "neighbour": ("bench_neighbour", [], ["--rounds", "1", "--model", str(DEMO)]),

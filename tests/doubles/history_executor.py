@@ -102,6 +102,8 @@ class HistoryExecutor:
         self.deadly: set[int] = set()  # token ids: a step that reads one ends in WorkerLost
         self.is_kill = False  # whether the crashes come from outside
         self.raising: set[int] = set()  # token ids: a step that reads one raises
+        self.ns_per_token = 0  # what a step says it has taken
+        self.slow_ns: dict[int, int] = {}  # and how much longer some have
         self.num_restarts = 0
         self.poison: set[int] = set()  # steps whose first row is not finite
         self.files: dict[bytes, np.ndarray] = {}  # the third tier's, which outlive an epoch
@@ -292,7 +294,7 @@ class HistoryExecutor:
             ranks=np.ones(len(hidden), np.int32),
             top_ids=np.array(top_ids, np.int32).reshape(len(hidden), count),
             top_logprobs=np.array(top_logprobs, np.float32).reshape(len(hidden), count),
-            execute_ns=np.zeros(1, np.int64),
+            execute_ns=np.array([len(request.input_ids) * self.ns_per_token + self.slow_ns.get(request.step, 0)]),
         )
 
     def _history(self, request: ExecuteModelRequest, row: int) -> tuple[int, ...]:

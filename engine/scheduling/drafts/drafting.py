@@ -9,13 +9,13 @@ step before (`ModelDrafter`).
 
 from engine.config import SpeculativeConfig
 from engine.grammars.interface import Matcher
+from engine.scheduling.budget.token_budget import StepLimits
 from engine.scheduling.drafts.drafter import Drafter
 from engine.scheduling.drafts.holes import Holes
 from engine.scheduling.drafts.model_drafter import AnyDrafter, ModelDrafter
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.queues import Queues
 from engine.scheduling.sequence import Sequence, SequenceGroup
-from engine.scheduling.token_budget import StepLimits
 
 # A step of at most so many tokens takes about as long as one of a single token: the weights, which
 # are read once, take longer than the products with them.

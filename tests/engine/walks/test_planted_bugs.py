@@ -13,6 +13,7 @@ import engine.output.decoding
 import engine.scheduling.queues
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.block_pool import BlockPool
+from engine.scheduling.budget.token_budget import TokenBudget
 from engine.scheduling.drafts.drafter import Drafter
 from engine.scheduling.drafts.drafting import Drafting
 from engine.scheduling.queues import Queues
@@ -22,7 +23,6 @@ from engine.scheduling.thinking import Thinking
 from engine.scheduling.tiers.host_tier import HostTier
 from engine.scheduling.tiers.prefix_index import PrefixIndex
 from engine.scheduling.tiers.shelf import Shelf
-from engine.scheduling.token_budget import TokenBudget
 from engine.scheduling.waiting.waiting_queue import WaitingQueue
 from tests.engine.support.workloads import (
     essence,

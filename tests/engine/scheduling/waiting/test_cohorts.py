@@ -7,8 +7,8 @@ import pytest
 
 from engine.core.llm_engine import LLMEngine
 from engine.sampling_params import SamplingParams
+from engine.scheduling.budget.token_budget import MAX_LANES_AHEAD
 from engine.scheduling.plan import SchedulerOutputs
-from engine.scheduling.token_budget import MAX_LANES_AHEAD
 from engine.scheduling.waiting.cohorts import Cohorts
 from engine.step import ExecuteModelRequest
 from tests.engine.support.arrivals import add_request

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from engine.config import EngineConfig
 from engine.executor import Executor
+from engine.scheduling.budget.prompt_pace import PromptPace
 from engine.scheduling.plan import SchedulerOutputs
 from engine.scheduling.queues import Queues
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
@@ -30,6 +31,7 @@ class StepLimits:
     max_num_seqs: int
     long_prefill_token_threshold: int  # of one sequence; 0: no separate limit
     min_stage_tokens: int  # of prompts, where several stages share them
+    max_decode_wait: float  # seconds of a step with prompt tokens beside decoding sequences; 0: no limit
     num_stages: int  # of the pipeline: so many steps are computed at once
     runs_ahead: bool  # whether a step may be built before the tokens that it begins with are known
 
@@ -43,6 +45,7 @@ def step_limits(config: EngineConfig, executor: Executor) -> StepLimits:
         max_num_seqs=config.max_num_seqs,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         min_stage_tokens=config.min_stage_tokens,
+        max_decode_wait=config.max_decode_wait_ms / 1000,
         num_stages=num_stages,
         runs_ahead=executor.runs_ahead and (num_stages == 1 or not has_drafts),
     )
@@ -54,6 +57,7 @@ class TokenBudget:
     def __init__(self, queues: Queues, limits: StepLimits) -> None:
         self.queues = queues
         self.limits = limits
+        self.pace = PromptPace(limits.max_decode_wait)
         self.long_prefill_tokens = limits.long_prefill_token_threshold or limits.max_num_batched_tokens
         # A sequence may have so many tokens that the driver does not know when it is scheduled.
         self.max_pending = int(limits.runs_ahead)
@@ -108,7 +112,9 @@ class TokenBudget:
         everything in the step so far is theirs, and the remaining ones still follow.
         """
         if plan.max_prompt_tokens is None:
-            plan.max_prompt_tokens = plan.max_tokens - plan.num_tokens - self._num_to_come(plan)
+            num_decoding = plan.num_tokens + self._num_to_come(plan)
+            left, most = plan.max_tokens - num_decoding, self.pace.most(num_decoding)
+            plan.max_prompt_tokens = left if most is None else min(left, most)
         return plan.max_prompt_tokens - plan.num_prompt_tokens
 
     def has_places(self, newcomer: Lane) -> bool:
