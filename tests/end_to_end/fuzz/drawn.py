@@ -20,7 +20,10 @@ from tests.end_to_end.fuzz.judge import HANG_SECONDS, Judge
 ROUTES = ("/v1/chat/completions", "/v1/completions")
 A_FEW = 5  # inputs
 ASKED = {"messages": [{"role": "user", "content": "Hello?"}]}
-MOST = {"max_tokens": 4, "max_completion_tokens": 4, "n": 3, "best_of": 3, "beam_width": 3, "min_tokens": 4}
+MOST = {
+    **{"max_tokens": 4, "max_completion_tokens": 4, "max_output_tokens": 4, "min_tokens": 4},
+    **{"n": 3, "best_of": 3, "beam_width": 3},
+}
 
 
 class Drawn:
@@ -134,12 +137,14 @@ def uncollected() -> Iterator[None]:
 
 
 def cheap(body: Any) -> Any:
-    """The body, asking for few tokens where it asks for valid numbers of them."""
+    """The body, asking for few tokens where it asks for valid numbers of them, or for no number."""
     if not isinstance(body, dict):
         return body
     less = {name: min(value, MOST[name]) for name, value in body.items() if name in MOST and is_count(value)}
     if body.get("max_completion_tokens") is None:
         less.setdefault("max_tokens", body.get("max_tokens") or MOST["max_tokens"])
+    if "input" in body and body.get("max_output_tokens") is None:
+        less["max_output_tokens"] = MOST["max_output_tokens"]
     return body | less
 
 

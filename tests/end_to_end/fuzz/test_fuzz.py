@@ -78,5 +78,7 @@ def test_haproxys_page_is_an_answer_to_what_is_no_http_alone() -> None:
 def test_bodies_are_made_cheap_and_stay_as_valid_as_they_were() -> None:
     assert cheap({"max_tokens": 99, "n": 0}) == {"max_tokens": 4, "n": 0}
     assert cheap({"max_completion_tokens": 2**70}) == {"max_completion_tokens": 2**70}
+    assert cheap({"input": "a", "max_output_tokens": None})["max_output_tokens"] == 4
+    assert cheap({"input": "a", "max_output_tokens": -1})["max_output_tokens"] == -1
     assert cheap([1]) == [1]
     assert whole({"a": [1.0, 1.5, {"b": -2.0}]}) == {"a": [1, 1.5, {"b": -2}]}
