@@ -54,6 +54,9 @@ class Resume:
     cumulative_logprobs: Sequence[float] = ()  # of each choice in output_ids
     fingerprint: str | None = None  # of the engine that the tokens came from; only engines with the same may continue
     is_suspect: bool = False  # engine processes died with it in flight, and it gained no token there
+    # Where the engine that hands it over has left its blocks, see `engine.offload.block_files`;
+    # empty: in a folder that all have; None: nowhere.
+    blocks_at: str | None = None
 
 
 NEW = Resume()

@@ -82,6 +82,11 @@ class Departure:
                 while not is_being_stopped() or await self._status.awaits_replicas():
                     await asyncio.sleep(LOOK_SECONDS)
 
+    async def has_heirs(self) -> bool:
+        """Whether other replicas can go on with its requests now, as far as is known."""
+        num_running = await self._status.num_running()
+        return num_running is None or num_running > (not is_being_stopped())
+
     async def stay(self) -> None:
         """Return at `leave`."""
         await self._has_left.wait()

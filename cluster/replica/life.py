@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from cluster.replica.departure import Departure
+from cluster.replica.left_blocks import LeftBlocks
 from cluster.replica.replica import Replica
 from cluster.replica.serve_process import end_process, node_address
 from engine.config import EngineConfig
@@ -28,6 +29,7 @@ class Life:
         self._departure = (
             Departure(replica.name, replica.engine.config, patience) if replica.name else None
         )  # None outside Serve
+        self._left = LeftBlocks(replica.engine)
         self._blocks = _block_server(replica.engine.config)
         if self._blocks is not None:
             replica.condition.serves_at = self._blocks.address
@@ -49,6 +51,7 @@ class Life:
         for task in (self._reporting, self._leaving):
             if task is not None:
                 task.cancel()
+        self._left.close()
         if self._blocks is not None:
             self._blocks.close()
 
@@ -64,16 +67,25 @@ class Life:
             await asyncio.sleep(REPORT_SECONDS)
 
     async def _leave(self, departure: Departure) -> None:
-        """Serve until the next replica is ready, if it has room, and hand back what still runs."""
+        """Serve until the next replica is ready, if it has room, and hand back what still runs,
+        with its blocks.
+        """
         condition, num_blocks = self._replica.condition, self._replica.engine.observer.stats().num_gpu_blocks
         await departure.hold()
         if not condition.is_stopping and await departure.has_room(num_blocks):
             condition.is_leaving = True
             await departure.wait()
         if not condition.is_stopping:
-            self._replica.hand_back()
+            blocks_at = await self._left.store() if await self._are_wanted(departure) else None
+            self._replica.hand_back(blocks_at)
         await asyncio.sleep(REPORT_SECONDS)  # for the answers that are on their way
+        await self._left.wait()
+        self._left.close()
         departure.leave(self._end_seconds)
+
+    async def _are_wanted(self, departure: Departure) -> bool:
+        """Whether anybody goes on with any request here, and can have its blocks."""
+        return len(self._replica.requests) > 0 and await departure.has_heirs()
 
     async def _give_up(self) -> None:
         """A replica that cannot answer any more is replaced as soon as its process has ended."""

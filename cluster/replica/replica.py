@@ -7,6 +7,7 @@ from cluster.replica.answers import Answers
 from cluster.replica.changes.changes import Changes
 from cluster.replica.changes.start import Start
 from cluster.replica.condition import Condition
+from cluster.replica.left_blocks import with_own_folder
 from cluster.replica.requests import Requests
 from cluster.replica.threads.tokenizing import Tokenizing
 from cluster.replica.traces import Traces
@@ -39,7 +40,7 @@ class Replica:
         """With what it reads of the model on this node. `token`: of the application's
         owner; None outside Serve. Raises InvalidConfig, NoRecord.
         """
-        return cls(await Start.read(config, token), name, telemetry)
+        return cls(await Start.read(with_own_folder(config), token), name, telemetry)
 
     async def start(self) -> None:
         """Load the tokenizer and the model, and start the workers."""
@@ -48,11 +49,11 @@ class Replica:
         logger.info("fingerprint %s: %s", self.condition.fingerprint, self.engine.observer.arithmetic)
         await self.changes.begin()
 
-    def hand_back(self) -> None:
+    def hand_back(self, blocks_at: str | None = None) -> None:
         """See `Requests.hand_back`; no more are taken."""
         self.condition.is_stopping = True
         logger.info("%d requests are handed back", len(self.requests))
-        self.requests.hand_back()
+        self.requests.hand_back(blocks_at)
 
     async def shut_down(self) -> None:
         """End the workers; idempotent."""

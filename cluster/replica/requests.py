@@ -108,11 +108,11 @@ class Requests:
         """Tell the gateways how the replica is, and which prompts' beginnings it has lost."""
         self._client.report(self._condition.look(), self._engine.observer.lost_beginnings())
 
-    def hand_back(self) -> None:
+    def hand_back(self, blocks_at: str | None = None) -> None:
         """Another replica goes on with what runs here, from what the gateways have after this
-        step.
+        step. `blocks_at`: see `Resume`.
         """
-        self._running.fail_all(EngineStopping("its engine replica is told to stop"))
+        self._running.fail_all(EngineStopping("its engine replica is told to stop", blocks_at))
 
     async def close(self) -> None:
         """The engine is shut down."""

@@ -12,7 +12,7 @@ from engine.kv_events.changes import Changes
 from engine.kv_events.publisher import Publisher, make_publisher
 from engine.offload.block_files import Folder, layout_name
 from engine.offload.known import Known
-from engine.offload.shared_folder import SharedFolder, is_shared
+from engine.offload.shared_folder import SharedFolder, is_shared, remove_abandoned
 from engine.offload.upkeep import SECONDS, SHARED_SECONDS, Upkeep
 
 MIN_HOST_BLOCKS = 4  # half of them may be held by what is being read
@@ -38,6 +38,8 @@ class CacheKeeping:
         path = self._config.kv_offloading_path
         if path is not None and is_shared(path):
             self._shared = SharedFolder.hold(path)
+        elif self._config.kv_leaving_size:
+            remove_abandoned()
 
     def start(self, capacity: Capacity) -> None:
         """Look into the folder, and listen. Raises InvalidConfig."""

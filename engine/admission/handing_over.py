@@ -1,8 +1,10 @@
-"""An engine that computes prompts for others: a request's last output is told once the prompt's
-blocks are in the folder, or will not come there.
+"""An engine whose blocks others go on with. One that computes prompts tells a request's last output
+once the prompt's blocks are in the folder, or will not come there; one that is to end tells when
+those of all requests are.
 """
 
 from collections import deque
+from concurrent.futures import Future
 
 from engine.outputs import RequestOutput
 from engine.scheduling.tiers.host_tier import HostTier
@@ -40,3 +42,18 @@ class HandingOver:
         held = [output for _, output in self._held]
         self._held.clear()
         return held
+
+
+class Leaving:
+    """Of an engine that is to end; its thread's alone."""
+
+    def __init__(self, tier: HostTier, done: "Future[None]") -> None:
+        """`done` ends once what `tier` has been given so far is stored."""
+        self._wanted = tier.num_written
+        self._done = done
+        self.stored(tier.num_done)
+
+    def stored(self, num_stored: int) -> None:
+        """As `HandingOver.stored`."""
+        if num_stored >= self._wanted and not self._done.done():
+            self._done.set_result(None)

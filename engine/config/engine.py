@@ -60,6 +60,11 @@ class EngineConfig(EngineFields):
             | {"tokenizer": None, "enable_lora": False, "speculative_config": None}
         )
 
+    @property
+    def moves_blocks(self) -> bool:
+        """Whether blocks of its cache can be found, and moved to the host and beyond."""
+        return self.enable_prefix_caching and self.host_cache_bytes > 0 and self.draft is None
+
     def with_draft(self, draft: Self) -> Self:
         """The same with another `draft`."""
         assert self.speculative_config is not None
@@ -107,7 +112,18 @@ def _check_tiers(config: EngineConfig) -> None:
         )
     if config.kv_role != "both" and path is None:
         raise InvalidConfig(f"kv_role={config.kv_role} is of no use without kv_offloading_path")
+    _check_leaving(config)
     _check_peer_secret(config)
+
+
+def _check_leaving(config: EngineConfig) -> None:
+    """Raises InvalidConfig for an engine that could not leave any blocks to others."""
+    if config.kv_leaving_path is not None and not config.kv_leaving_size:
+        raise InvalidConfig(f"kv_leaving_path={config.kv_leaving_path} is of no use without kv_leaving_size")
+    if config.kv_leaving_size and not config.moves_blocks:
+        raise InvalidConfig(
+            f"kv_leaving_size={config.kv_leaving_size:g} needs enable_prefix_caching and host memory, and no draft model"
+        )
 
 
 def _check_peer_secret(config: EngineConfig) -> None:
@@ -119,6 +135,8 @@ def _check_peer_secret(config: EngineConfig) -> None:
         return
     if len(secret) < MIN_SECRET:
         raise InvalidConfig(f"kv_peer_secret has {len(secret)} characters, and needs {MIN_SECRET} or more")
+    if config.kv_leaving_size:
+        return
     if path is None:
         raise InvalidConfig("kv_peer_secret is of no use without kv_offloading_path, whose blocks are served by it")
     if config.kv_role == "both":

@@ -63,9 +63,13 @@ class EngineFields(BaseModel):
     kv_offloading_path_size: float = Field(10.0, ge=LEAST_GIB, le=MOST_FOLDER_GIB)  # GiB that the folder may take
     # With this folder: a producer answers once a prompt's blocks are there, a consumer only reads.
     kv_role: Literal["both", "producer", "consumer"] = "both"
-    # By which a producer's blocks are served to other nodes; None: they are not. Set by
-    # `cluster.launch.config.engines`, not by people.
+    # By which an engine's blocks are served to other nodes; None: they are not. Set by
+    # `cluster.launch.config.engines`, not by people, as are the next two.
     kv_peer_secret: str | None = Field(None, repr=False)
+    # GiB, at most, of what it stores of its requests when it is told to end, for those that go on
+    # with them; 0: nothing.
+    kv_leaving_size: float = Field(0.0, ge=0, le=MOST_HOST_GIB)
+    kv_leaving_path: str | None = None  # a folder of its own for that; None: that of kv_offloading_path
     enable_prefix_caching: bool = True
     max_num_batched_tokens: Size = Field(2048, ge=1)
     max_num_seqs: int = Field(256, ge=1)
@@ -119,6 +123,16 @@ class EngineFields(BaseModel):
         if self.kv_role == "consumer":
             return 0
         return STORES_A_STEP if self.kv_role == "both" else self.max_num_batched_tokens // self.block_size + 1
+
+    @property
+    def stores_for_others(self) -> bool:
+        """Whether its blocks go to a folder that other engines read, whatever becomes of it."""
+        return self.kv_offloading_path is not None and self.kv_role != "consumer"
+
+    @property
+    def reads_blocks(self) -> bool:
+        """Whether its ranks have files of blocks, or may be told of others'."""
+        return self.kv_offloading_path is not None or self.kv_leaving_size > 0
 
     @property
     def world_size(self) -> int:

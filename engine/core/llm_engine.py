@@ -6,6 +6,7 @@ import time
 from collections import deque
 from concurrent.futures import Future
 
+from engine.admission.handing_over import Leaving
 from engine.batch.batch import build_request
 from engine.batch.masks import OwedMasks
 from engine.core.epochs import Epochs
@@ -36,6 +37,7 @@ class LLMEngine:
         self._in_flight: deque[tuple[SchedulerOutputs, Future[SamplerOutput]]] = deque()
         self._masks = OwedMasks(parts.executor)
         self._handing_over = self.keeping.handing_over
+        self._leaving: Leaving | None = None  # once it is to end
 
     def start(self) -> None:
         """Start the workers; raises WorkerLost, or InvalidConfig, also if the cache cannot hold a
@@ -106,6 +108,17 @@ class LLMEngine:
         """
         self.requests.abort(request_id)
 
+    def leave(self, most_blocks: int, done: "Future[None]") -> None:
+        """Store, beside the steps, the blocks of all that runs, so many at most, for the engines
+        that go on with it. `done` ends when they are stored; never, if the workers are lost before.
+        """
+        config = self.config
+        if self.is_frozen or not config.kv_leaving_size:
+            done.set_result(None)
+            return
+        self.scheduler.leave(most_blocks, apart=config.kv_leaving_path is not None)
+        self._leaving = Leaving(self.scheduler.blocks.host_tier, done)
+
     def close(self) -> None:
         """Tell nobody of the cache any more. Idempotent."""
         self.keeping.close()
@@ -148,6 +161,8 @@ class LLMEngine:
         now = time.monotonic()
         if self._handing_over is not None:
             self._handing_over.stored(plan.num_stored)
+        if self._leaving is not None:
+            self._leaving.stored(plan.num_stored)
         seconds = self.recorder.arrived(plan, output, now)
         self.scheduler.preemption.costs.measured(plan, seconds)
         self.scheduler.budget.pace.measured(plan, output.execute_ns)

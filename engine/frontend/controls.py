@@ -27,6 +27,7 @@ class Controls:
     ) -> None:
         """`release`: see `Intermissions`. `check_health` raises EngineDead."""
         self.intermissions = Intermissions(engine, release)  # for the thread that executes the commands
+        self._leave_blocks = engine.leave
         self._post = commands.post
         self._check_health = check_health
 
@@ -66,6 +67,14 @@ class Controls:
     def wake_up(self, tags: Sequence[str] | None = None) -> "Future[None]":
         """Of what `sleep` has freed; None: of all. The engine goes on once it has all."""
         return self._ask(partial(self.intermissions.wake_up, check_tags(tags)))
+
+    def leave(self, most_blocks: int) -> "Future[None]":
+        """The engine is to end: see `LLMEngine.leave`."""
+        return self._ask(partial(self._leave, most_blocks))
+
+    def _leave(self, most_blocks: int, done: "Future[None]") -> None:
+        if done.set_running_or_notify_cancel():
+            self._leave_blocks(most_blocks, done)
 
     def _ask(self, begin: "Callable[[Future[None]], None]") -> "Future[None]":
         done: Future[None] = Future()

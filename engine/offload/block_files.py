@@ -79,10 +79,12 @@ class Folder:
             raise
 
     def read(self, name: str) -> bytes | None:
-        """None if it is not there; it counts as used now."""
+        """None if it is not there; it counts as used now, as does a folder in shared memory."""
         try:
             if not self.is_local:
                 return bytes(self._fs.cat_file(f"{self._path}/{name}"))
+            if is_shared(self.uri):
+                os.utime(self._path)
             path = Path(self._path, name)
             data = path.read_bytes()
             os.utime(path)
@@ -111,11 +113,19 @@ class Folder:
 class BlockFiles:
     """One rank's files in a folder, and, of those that are not there, what peers have. From any
     thread.
+
+    A place where a peer has blocks is the address where it serves them, followed, if it has a
+    folder of its own for them, by that folder's path: who is on its node reads there.
     """
 
-    def __init__(self, folder: Folder, layout: str, rank: int, secret: str | None = None) -> None:
-        """`layout`: see `layout_name`. `secret`: that peers know, too; None: there are none."""
+    def __init__(
+        self, folder: Folder | None, layout: str, rank: int, secret: str | None = None, left: Folder | None = None
+    ) -> None:
+        """`folder`: None: there is none to read. `layout`: see `layout_name`. `secret`: that peers
+        know, too; None: there are none. `left`: that is written to instead of `folder`.
+        """
         self._folder, self._layout, self._rank = folder, layout, rank
+        self._written = left or folder
         self._peers = None if secret is None else Peers(secret)
         self._lock = threading.Lock()
         self._has_told = False
@@ -124,28 +134,39 @@ class BlockFiles:
         """Whole, or not at all; a failure is logged once."""
         name = file_name(self._layout, content, self._rank)
         try:
-            self._folder.write(name, sealed(name, data))
+            if self._written is not None:
+                self._written.write(name, sealed(name, data))
         except Exception as error:  # each filesystem has its own
             self._tell(f"{name} cannot be written: {in_a_line(error)}")
 
-    def read(self, content: bytes, num_bytes: int, address: str = "") -> bytes | None:
+    def read(self, content: bytes, num_bytes: int, place: str = "") -> bytes | None:
         """So many bytes, exactly those that were written; else None, and what is damaged is
-        removed. `address`: of the engine that has it if the folder has not; empty: nobody.
+        removed. `place`: of the engine that has it if the folder has not; empty: nobody.
         """
         name = file_name(self._layout, content, self._rank)
+        if self._folder is not None and (data := self._read_in(self._folder, name, num_bytes)) is not None:
+            return data
+        address, slash, path = place.partition("/")
+        left = slash + path
+        if is_shared(left) and Path(left).is_dir():
+            return self._read_in(Folder(left), name, num_bytes)
+        return self._read_from(address, name, num_bytes) if address else None
+
+    def _read_in(self, folder: Folder, name: str, num_bytes: int) -> bytes | None:
         try:
-            found = self._folder.read(name)
+            found = folder.read(name)
             if found is not None:
                 if (data := unsealed(name, found, num_bytes)) is not None:
                     return data
-                self._folder.remove(name)
+                folder.remove(name)
                 self._tell(f"{name}, {len(found)} bytes, is damaged and was removed; its tokens are computed again")
         except Exception as error:  # each filesystem has its own
             self._tell(f"{name} cannot be read: {in_a_line(error)}")
-        return self._read_from(address, name, num_bytes) if address and self._peers is not None else None
+        return None
 
     def _read_from(self, address: str, name: str, num_bytes: int) -> bytes | None:
-        assert self._peers is not None
+        if self._peers is None:
+            return None
         try:
             found = self._peers.fetch(address, name, HEADER_BYTES + num_bytes)
         except OSError as error:
@@ -159,7 +180,8 @@ class BlockFiles:
     def _tell(self, text: str) -> None:
         with self._lock:
             if not self._has_told:
-                logger.warning("%s: %s (what follows of this kind is not logged)", self._folder.uri, text)
+                where = "blocks of other engines" if self._folder is None else self._folder.uri
+                logger.warning("%s: %s (what follows of this kind is not logged)", where, text)
             self._has_told = True
 
 

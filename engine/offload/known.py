@@ -60,6 +60,12 @@ class Known:
         with self._lock:
             self.contents.discard(content)
 
+    def clear(self) -> None:
+        """Nothing is there any more."""
+        self._elsewhere.clear()
+        with self._lock:
+            self.contents.clear()
+
     def distrust(self, content: bytes) -> None:
         """Its numbers are wrong: have its files in this folder removed."""
         self._elsewhere.pop(content, None)

@@ -22,7 +22,7 @@ logger = logging.getLogger("squadron.offload")
 SHARED_MEMORY = Path("/dev/shm")
 LOCK = "lock"
 BEGINNING_SECONDS = 60.0  # after which a folder without a lock is nobody's
-_KIND = "squadron-prefill-"
+_KIND = "squadron-blocks-"
 
 
 def shared_folder(secret: str) -> str:
@@ -53,7 +53,7 @@ class SharedFolder:
         InvalidConfig.
         """
         path = Path(uri)
-        _remove_abandoned(path)
+        remove_abandoned(path)
         lock = None
         try:
             while lock is None:
@@ -61,6 +61,11 @@ class SharedFolder:
         except OSError as error:
             raise InvalidConfig(f"no shared memory at {path}: {error.strerror or error}") from None
         return cls(path, lock)
+
+    @property
+    def last_read(self) -> float:
+        """When another process has read of it, or nobody since it was made; in time.time()."""
+        return os.stat(self.path).st_mtime
 
     def most_bytes(self, wanted: int) -> int:
         """That blocks may take here: half of what there is, at most."""
@@ -106,7 +111,8 @@ def _locked(path: Path) -> int | None:
     return None
 
 
-def _remove_abandoned(own: Path) -> None:
+def remove_abandoned(own: Path | None = None) -> None:
+    """Folders of this user that nobody holds, but for `own`."""
     for path in SHARED_MEMORY.glob(f"{_prefix()}*"):
         if path == own or path.is_symlink():
             continue

@@ -162,7 +162,7 @@ class Recorder:
 
     def stats(self, scheduler: Scheduler, num_discarded_rows: int) -> EngineStats:
         blocks, queues, preemption = scheduler.blocks, scheduler.queues, scheduler.preemption
-        shelf, (num_aside, num_aside_tokens) = blocks.shelf, scheduler.fetching.aside()
+        shelf, (num_aside, num_aside_tokens) = blocks.last_shelf, scheduler.fetching.aside()
         num_fetching, num_fetched = scheduler.fetching.counts()
         return EngineStats(
             num_requests_running=len({lane.group for lane in queues.running}),

@@ -2,6 +2,10 @@
 next step.
 """
 
+import math
+from collections.abc import Iterable
+from itertools import islice
+
 import numpy as np
 
 from engine.config import STORES_A_STEP
@@ -48,6 +52,7 @@ class BlockManager:
         self.device = BlockPool(capacity.num_gpu_blocks, 1, changes, GPU, self.beginnings)
         self.host = BlockPool(capacity.num_cpu_blocks, 0, changes, CPU, self.beginnings)
         self.shelf = None if known is None else Shelf(self.host, known, stores_a_step)
+        self.last_shelf = self.shelf  # that one, or the last one that there was: its figures count
         self.host_tier = HostTier(self.device, self.host, self.shelf if stores_a_step else None, stores_a_step)
         self.prefixes = PrefixIndex(block_size, self.device, self.host, self.shelf, changes)
         # A row for each running sequence, padded with the null block, so that a step's tables are
@@ -69,6 +74,28 @@ class BlockManager:
     def has_copy(self, content: bytes) -> bool:
         """Whether a tier behind the device has it."""
         return self.host.lookup(content) is not None or (self.shelf is not None and self.shelf.has(content))
+
+    def open_shelf(self, seconds: float) -> None:
+        """Have a third tier at least that long: as long as there is none, no step pays for it."""
+        if self.last_shelf is None:
+            self.last_shelf = Shelf(self.host, Known(), 0, seconds)
+        self.last_shelf.want(seconds)
+        self.shelf = self.prefixes.shelf = self.last_shelf
+
+    def close_shelf(self) -> None:
+        """Nothing is wanted of the third tier any more."""
+        assert self.shelf is not None
+        self.shelf.forget()
+        self.shelf = self.prefixes.shelf = None
+
+    def leave(self, seqs: Iterable[Sequence], most_blocks: int, *, apart: bool) -> None:
+        """The engine is to end: have the third tier get what the sequences have computed, so many
+        blocks at most, and what is computed from now on. `apart`: see `Shelf.leave`.
+        """
+        contents = dict.fromkeys(content for seq in seqs for content in self.prefixes.contents_of(seq))
+        self.open_shelf(math.inf)
+        assert self.shelf is not None
+        self.host_tier.leave(islice(contents, most_blocks), self.shelf, apart=apart)
 
     def num_blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -19,6 +19,8 @@ from engine.scheduling.queues import Fetching, Queues
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
 from engine.scheduling.waiting.waiting_queue import WaitingQueue
 
+LEFT_SECONDS = 60.0  # for which blocks may be found that an engine has left: longer than it stays to serve them
+
 
 class Scheduler:
     """Serves queues of lanes: each choice of a request takes its own turn. No lane starves: its
@@ -43,6 +45,7 @@ class Scheduler:
         self._returns_tokens = limits.runs_ahead and limits.num_stages > 1
         self._max_loras = config.max_loras
         self._hands_over = config.kv_role == "producer"
+        self._reads_blocks = config.reads_blocks
         self.fetching = Fetching(self.queues)
         self.step = 0
         self._shares = waiting.shares
@@ -54,9 +57,26 @@ class Scheduler:
     def add(self, group: SequenceGroup) -> None:
         self._drafting.prepare(group)
         if group.request.is_prefilled:
-            self.blocks.prefixes.expect(group.seqs[0], _salt(group, group.seqs[0]), group.request.blocks_at)
+            seq = group.seqs[0]
+            self.blocks.prefixes.expect(seq, seq.num_prompt_tokens, _salt(group, seq), group.request.blocks_at)
+        if group.request.resume.blocks_at is not None and self._reads_blocks:
+            self._expect_left(group, group.request.resume.blocks_at)
         for lane in group.lanes:
             self.queues.waiting.add(lane)
+
+    def _expect_left(self, group: SequenceGroup, place: str) -> None:
+        """The engine that the request comes from has stored its blocks there."""
+        self.blocks.open_shelf(LEFT_SECONDS)
+        for seq in group.seqs:
+            self.blocks.prefixes.expect(seq, len(seq.token_ids), _salt(group, seq), place or None)
+
+    def leave(self, most_blocks: int, *, apart: bool) -> None:
+        """The engine is to end: the third tier gets the blocks of all that runs; `HostTier`'s
+        `num_done` tells what it has got. See `BlockManager.leave`.
+        """
+        self._hands_over = True
+        lanes = (*self.queues.running, *self.queues.swapped)
+        self.blocks.leave((seq for lane in lanes for seq in lane.seqs), most_blocks, apart=apart)
 
     def schedule(self) -> SchedulerOutputs:
         """The next step; it `is_empty` if there is nothing to do before a step in flight ends."""
@@ -91,6 +111,9 @@ class Scheduler:
     def _use_shelf(self, plan: SchedulerOutputs, *, is_idle: bool) -> None:
         shelf = self.blocks.shelf
         if shelf is None:
+            return
+        if shelf.is_over:
+            self.blocks.close_shelf()
             return
         plan.awaits_fetches = is_idle and shelf.num_fetching > 0 and not shelf.is_late
         if not plan.is_empty or shelf.has_unstored or shelf.has_new_fetches:

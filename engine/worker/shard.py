@@ -94,11 +94,13 @@ class Shard:
     def _files(self) -> BlockFiles | None:
         """Of the third tier: this rank's part of each block. Raises InvalidConfig."""
         config = self.config
-        if config.kv_offloading_path is None:
+        if not config.reads_blocks:
             return None
         layout = layout_name(fingerprint(self.arithmetic), config.tensor_parallel_size, config.pipeline_parallel_size)
         rank = self.ranks.stage.rank * config.tensor_parallel_size + self.ranks.tp.rank
-        return BlockFiles(Folder(config.kv_offloading_path), layout, rank, config.kv_peer_secret)
+        paths = (config.kv_offloading_path, config.kv_leaving_path)
+        kept, left = (None if path is None else Folder(path) for path in paths)
+        return BlockFiles(kept, layout, rank, config.kv_peer_secret, left=left)
 
     @property
     def block_bytes(self) -> int:

@@ -70,6 +70,13 @@ class ServerOptions(BaseModel):
         le=MOST_HOST_GIB,
         description="GiB of shared memory for what they hand over, half of it at most (default: 4)",
     )
+    drain_memory: float = Field(
+        4.0,
+        ge=0,
+        le=MOST_HOST_GIB,
+        description="GiB of shared memory, half of it at most, for blocks of requests that an engine which ends hands "
+        "over; 0: they are computed again (default: 4)",
+    )
     num_gateways: int = Field(1, ge=1, description="number of gateway replicas (default: 1)")
     max_gpus: int | None = Field(
         None,
@@ -189,6 +196,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "num_prefill_engines": {"type": int, "metavar": "N"},
     "prefill_min_tokens": {"type": int, "metavar": "N"},
     "prefill_memory": {"type": float, "metavar": "GiB"},
+    "drain_memory": {"type": float, "metavar": "GiB"},
     "num_gateways": {"type": int, "metavar": "N"},
     "max_gpus": {"type": int, "metavar": "N"},
     "max_attempts": {"type": int, "metavar": "N"},

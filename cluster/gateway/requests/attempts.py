@@ -67,7 +67,7 @@ class Attempts:
             self._give_turn_back()
         if loss is not None:
             await self._rest_after(loss)
-            self._journal.next_attempt(is_suspect=self._num_lost > 0)
+            self._journal.next_attempt(is_suspect=self._num_lost > 0, blocks_at=loss.blocks_at)
 
     def gained(self) -> None:
         """The replica has sent something."""

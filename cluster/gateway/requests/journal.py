@@ -185,9 +185,9 @@ class Journal:
         """Of the request's timeout."""
         return math.inf if self._deadline is None else max(self._deadline - time.monotonic(), MIN_SECONDS)
 
-    def next_attempt(self, *, is_suspect: bool) -> None:
+    def next_attempt(self, *, is_suspect: bool, blocks_at: str | None = None) -> None:
         """Begin the next attempt with all tokens received; from now on deltas of earlier attempts
-        are rejected. `is_suspect`: see `Resume`.
+        are rejected. `is_suspect`, `blocks_at`: see `Resume`.
         """
         self.attempt += 1
         self.num_moves += 1
@@ -201,7 +201,9 @@ class Journal:
             prompt=self.prompt_token_ids or self.request.prompt,
             params=replace(params, max_tokens=self.max_tokens or params.max_tokens),
             timeout=None if self._deadline is None else self.seconds_left,
-            resume=Resume(self.attempt, self.output_ids, self.cumulative_logprobs, self.fingerprint, is_suspect),
+            resume=Resume(
+                self.attempt, self.output_ids, self.cumulative_logprobs, self.fingerprint, is_suspect, blocks_at
+            ),
         )
 
     def _moved(self) -> None:

@@ -26,12 +26,13 @@ class AppConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    engine: dict[str, Any] | None = None  # of the only model, as in a `ModelConfig`; and so the next seven
+    engine: dict[str, Any] | None = None  # of the only model, as in a `ModelConfig`; and so the next eight
     num_engines: int = Field(1, ge=1)
     autoscaling: Autoscaling | None = None
     num_prefill_engines: int = Field(0, ge=0)
     prefill_min_tokens: int = Field(512, ge=1, le=MOST_PROMPT)
     prefill_memory: float = Field(4.0, ge=LEAST_GIB, le=MOST_HOST_GIB)
+    drain_memory: float = Field(4.0, ge=0, le=MOST_HOST_GIB)
     lora_modules: tuple[str, ...] = ()
     lora_roots: tuple[str, ...] = ()
     models: tuple[ModelConfig, ...] = ()  # instead of these; the first is for requests that name none

@@ -10,6 +10,7 @@ from cluster.launch.config.model_config import ModelConfig
 from cluster.logs import serve_logging
 from cluster.replica.delta_channel.server import BUSY_TURNS, TURN_SECONDS
 from cluster.replica.deployment import END_SECONDS, EngineDeployment
+from cluster.replica.left_blocks import LEAVE_SECONDS
 from cluster.workers.placement import make_bundles
 from engine.config import EngineConfig
 from engine.offload.shared_folder import peer_secret, shared_folder
@@ -26,9 +27,11 @@ def engines_of(
     """Those that answer, and those that compute prompts for them, if there are to be any. `names`:
     of the two deployments. Raises InvalidConfig.
     """
+    token = owner.this_process().token
+    engine = leaving(engine, model.drain_memory, token)
     if not model.num_prefill_engines:
         return _deployed(names[0], config, model.replicas(), engine), None
-    answering, computing = divided(engine, model.prefill_memory, owner.this_process().token)
+    answering, computing = divided(engine, model.prefill_memory, token)
     replicas = {"num_replicas": model.num_prefill_engines}
     return _deployed(names[0], config, model.replicas(), answering), _deployed(names[1], config, replicas, computing)
 
@@ -44,7 +47,17 @@ def divided(engine: EngineConfig, memory: float, token: str) -> tuple[EngineConf
     secret = peer_secret(f"{token}/{engine.model_name}")
     common = {"kv_offloading_path": path, "kv_offloading_path_size": memory, "kv_peer_secret": secret}
     answering = engine.model_copy(update=common | {"kv_role": "consumer"})
-    return answering, engine.model_copy(update=common | {"kv_role": "producer"})
+    return answering, engine.model_copy(update=common | {"kv_role": "producer", "kv_leaving_size": 0.0})
+
+
+def leaving(engine: EngineConfig, memory: float, token: str) -> EngineConfig:
+    """The configuration of engines that leave the blocks of their requests to others when they are
+    told to end: `memory` GiB at most, none for 0, or where blocks cannot be moved.
+    """
+    if not memory or not engine.moves_blocks:
+        return engine
+    secret = peer_secret(f"{token}/{engine.model_name}")
+    return engine.model_copy(update={"kv_leaving_size": memory, "kv_peer_secret": secret})
 
 
 def _deployed(name: str, config: AppConfig, replicas: dict[str, Any], engine_config: EngineConfig) -> serve.Application:
@@ -62,6 +75,6 @@ def _deployed(name: str, config: AppConfig, replicas: dict[str, Any], engine_con
         # must not end one that they know to be busy.
         health_check_timeout_s=BUSY_TURNS * TURN_SECONDS / 3,
         graceful_shutdown_wait_loop_s=NOTICE_SECONDS,
-        graceful_shutdown_timeout_s=config.patience + END_SECONDS,
+        graceful_shutdown_timeout_s=config.patience + LEAVE_SECONDS + END_SECONDS,
         **make_bundles(engine_config),
     ).bind(engine_config, owner.this_process(), config.telemetry, config.patience)

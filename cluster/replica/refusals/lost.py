@@ -4,9 +4,11 @@
 class EngineLost(Exception):
     """The request's engine replica is gone, or sent something impossible; `reason` is one line."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, blocks_at: str | None = None) -> None:
+        """`blocks_at`: see `Resume`."""
         super().__init__(reason)
         self.reason = reason
+        self.blocks_at = blocks_at
 
 
 class EngineRefused(EngineLost):

@@ -10,6 +10,11 @@ from engine.errors import FingerprintChanged, InputProcessingError, InvalidReque
 class EngineStopping(SquadronError):
     """The replica has been told to stop: another one should go on with its requests."""
 
+    def __init__(self, message: str, blocks_at: str | None = None) -> None:
+        """`blocks_at`: see `Resume`."""
+        super().__init__(message)
+        self.blocks_at = blocks_at
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -19,6 +24,7 @@ class Refusal:
     message: str
     param: str | None = None
     code: str = ""
+    blocks_at: str | None = None  # see `Resume`
 
     @classmethod
     def of(cls, error: SquadronError) -> Self:
@@ -32,7 +38,7 @@ class Refusal:
             case FingerprintChanged():
                 return cls("other_arithmetic", str(error))
             case EngineStopping():
-                return cls("moved", str(error))
+                return cls("moved", str(error), blocks_at=error.blocks_at)
             case _:
                 return cls("engine_dead", str(error))
 
@@ -46,7 +52,7 @@ class Refusal:
             case "overloaded":
                 return EngineFull(self.message)
             case "moved":
-                return RequestMoved(self.message)
+                return RequestMoved(self.message, self.blocks_at)
             case "other_arithmetic":
                 return OtherArithmetic(self.message)
             case "engine_dead":

@@ -97,10 +97,13 @@ class BlockServer:
             return not num_bytes or stream.sendfile(file, count=num_bytes) == num_bytes
 
     def _opened(self, name: str) -> int | None:
-        """The file's descriptor, None if it is not there; it counts as used now."""
+        """The file's descriptor, None if it is not there; it counts as used now, and so does the
+        folder.
+        """
         if not is_block(name):
             return None
         try:
+            os.utime(self._folder)
             opened = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return None

@@ -5,6 +5,8 @@ block: a step never waits for a copy. What the host has no room for, or was not 
 computed again when it is wanted.
 """
 
+from collections.abc import Iterable
+
 from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.tiers.shelf import STEPS_BEFORE_STORE, Shelf
 
@@ -26,7 +28,7 @@ class HostTier:
         self._waiting: dict[int, bytes] = {}  # device block -> content, the oldest first
         self._new: dict[int, bytes] = {}  # those that the step being planned writes
         # What is copied must still be there when it is stored.
-        self.moves_a_step = max(MOVES_A_STEP, min(stores_a_step, host.num_usable // (STEPS_BEFORE_STORE + 2)))
+        self.moves_a_step = max(MOVES_A_STEP, min(stores_a_step, self._most_stored))
         self.num_written = 0  # contents so far
         self.num_queries = 0  # tokens that were not found on the device
         self.num_hits = 0  # tokens
@@ -37,6 +39,27 @@ class HostTier:
         if self._host.num_usable:
             self._new[block] = content
             self.num_written += 1
+
+    @property
+    def _most_stored(self) -> int:
+        """Blocks that may be copied by a step, and be stored by a later one."""
+        return self._host.num_usable // (STEPS_BEFORE_STORE + 2)
+
+    def leave(self, contents: Iterable[bytes], shelf: Shelf, *, apart: bool) -> None:
+        """The engine is to end: have `shelf` get these, as far as they are here, in their order,
+        and what is written from now on, before anything else. `apart`: see `Shelf.leave`.
+        """
+        self.moves_a_step = max(min(MOVES_A_STEP, self._most_stored), 1)
+        self._shelf = shelf
+        shelf.leave(self.moves_a_step, apart=apart)
+        self._waiting.clear()
+        self._new.clear()
+        for content in contents:
+            slot, block = self._host.lookup(content), self._device.lookup(content)
+            if slot is not None:
+                shelf.saved(slot, content)
+            elif block is not None:
+                self.written(block, content)
 
     def may_save(self, block: int) -> bool:
         """Whether the step being planned may begin with a copy of it."""

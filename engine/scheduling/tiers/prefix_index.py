@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -23,7 +24,7 @@ class PrefixIndex:
         self.block_size = block_size
         self._device = device
         self._host = host
-        self._shelf = shelf
+        self.shelf = shelf  # while anything may be in it
         self._changes = changes
 
     def on_device(self, seq: Sequence, salt: bytes) -> list[int]:
@@ -45,20 +46,27 @@ class PrefixIndex:
             self._changes.stored(seq.block_hashes[index], parent, token_ids, salt, lora_name)
         return True
 
-    def expect(self, seq: Sequence, salt: bytes | None, address: str | None) -> None:
-        """Another engine has computed the prompt: the third tier may have all its full blocks, or
-        that engine, if it serves them at `address`.
+    def expect(self, seq: Sequence, num_tokens: int, salt: bytes | None, address: str | None) -> None:
+        """Another engine has computed so many of its tokens: the third tier may have all full
+        blocks of them, or that engine, if it serves them at `address`.
         """
-        if self._shelf is not None and salt is not None:
-            num_full = (seq.num_prompt_tokens - 1) // self.block_size
-            self._shelf.expect((self.hash_of(seq, index, salt) for index in range(num_full)), address)
+        if self.shelf is not None and salt is not None:
+            num_full = (num_tokens - 1) // self.block_size
+            self.shelf.expect((self.hash_of(seq, index, salt) for index in range(num_full)), address)
+
+    def contents_of(self, seq: Sequence) -> Iterator[bytes]:
+        """Of its full blocks, as far as the device or the host has them one after the other."""
+        for content in seq.block_hashes:
+            if self._device.lookup(content) is None and self._host.lookup(content) is None:
+                return
+            yield content
 
     def fetch(self, seq: Sequence, salt: bytes | None) -> bool:
         """Have what the third tier has of a waiting sequence brought to the host; False if there is
         nothing to wait for. Of a sequence longer than the host only as much comes as that holds,
         and nothing comes twice: what is brought may take the place of what was.
         """
-        if self._shelf is None or salt is None or _has_waited(seq):
+        if self.shelf is None or salt is None or _has_waited(seq):
             return False
         is_fetching, num_on_host = False, 0
         for index in range((len(seq.token_ids) - 1) // self.block_size):
@@ -70,7 +78,7 @@ class PrefixIndex:
             if slot is not None:  # what will be loaded with it must not take its place
                 self._host.share(slot)
                 self._host.release(slot)
-            elif num_on_host > self._host.num_usable or not self._seek(self._shelf, seq, index):
+            elif num_on_host > self._host.num_usable or not self._seek(self.shelf, seq, index):
                 break
             else:
                 is_fetching = True
@@ -86,8 +94,8 @@ class PrefixIndex:
             for content in seq.block_hashes:
                 self._device.forget(content)
                 self._host.forget(content)
-                if self._shelf is not None:
-                    self._shelf.distrust(content)
+                if self.shelf is not None:
+                    self.shelf.distrust(content)
 
     def hash_of(self, seq: Sequence, index: int, salt: bytes) -> bytes:
         """Content hash of the sequence's block `index`, chained over all before it; block 0's

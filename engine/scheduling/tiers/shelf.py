@@ -5,6 +5,7 @@ Files are written and read beside the steps, by the ranks, each its own part of 
 that was read counts as found once all ranks have it; if one of them has not, it is computed.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -23,13 +24,16 @@ Transfers = list[tuple[int, bytes]]  # (host block, content)
 
 class Shelf:
     """One epoch's. `host` is the second tier's pool; `known`, which outlives it, is what files
-    there are.
+    there are; `seconds`: for which it is wanted.
     """
 
-    def __init__(self, host: BlockPool, known: Known, stores_a_step: int = STORES_A_STEP) -> None:
+    def __init__(
+        self, host: BlockPool, known: Known, stores_a_step: int = STORES_A_STEP, seconds: float = math.inf
+    ) -> None:
         self._host = host
         self._known = known
         self._stores_a_step = stores_a_step
+        self._until = time.monotonic() + seconds
         self._saved: deque[Transfers] = deque([[]])  # by step, the newest last
         self._fetching: dict[bytes, int] = {}  # content -> host block, which is held for it
         self._awaited_since = 0.0  # seconds of time.monotonic(): the last answer, or what was fetched first after it
@@ -53,6 +57,11 @@ class Shelf:
         return bool(self._fetching) and time.monotonic() - self._awaited_since > FETCH_SECONDS
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing is wanted of it any more."""
+        return time.monotonic() > self._until and not self._fetching
+
+    @property
     def has_new_fetches(self) -> bool:
         return bool(self._new_fetches)
 
@@ -63,6 +72,22 @@ class Shelf:
     @property
     def num_unstored(self) -> int:
         return sum(map(len, self._saved))
+
+    def want(self, seconds: float) -> None:
+        """That long from now on, at least."""
+        self._until = max(self._until, time.monotonic() + seconds)
+
+    def forget(self) -> None:
+        """Nothing is there any more."""
+        self._known.clear()
+
+    def leave(self, stores_a_step: int, *, apart: bool) -> None:
+        """From now on store so many blocks a step. `apart`: in a new folder, of which nothing is
+        read here, and not in that of before.
+        """
+        self._stores_a_step, self._until = stores_a_step, math.inf
+        if apart:
+            self._known = Known()
 
     def saved(self, slot: int, content: bytes) -> None:
         """The step being planned copies this content to the host."""

@@ -41,6 +41,8 @@ class ShelfMover:
         """Before the step moves any blocks: copy what it stores, and begin what it fetches."""
         if request.epoch != self._epoch:
             self._forget_epoch(request.epoch)
+        if not (len(request.blocks_to_store) or len(request.blocks_to_fetch) or request.awaits_fetches):
+            return
         if len(request.blocks_to_store) or len(request.blocks_to_fetch):
             self._settle()
         for slot, content in _transfers(request.blocks_to_store):
@@ -64,6 +66,8 @@ class ShelfMover:
         """[*, 2] int32: see `SamplerOutput.fetched`; each once. Is called for each answer to a
         step, which comes once what is awaited has been written.
         """
+        if not (self._fetched or self._are_awaited):  # what comes just now goes with the next one
+            return NO_FETCHED
         with self._changed:
             if self._are_awaited:
                 self._changed.wait_for(lambda: not self._num_writing, STORE_SECONDS)

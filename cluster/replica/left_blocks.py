@@ -1,0 +1,94 @@
+"""What an engine replica that is to end leaves to those that go on with its requests: their blocks,
+in a folder in shared memory, which is served to other nodes until nobody reads any more.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+
+from cluster.memory import available_memory
+from cluster.replica.serve_process import node_address, node_id
+from cluster.workers.nodes_memory import bytes_per_block
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig, SquadronError
+from engine.frontend.async_engine import AsyncEngine
+from engine.offload.peers.block_server import BlockServer
+from engine.offload.shared_folder import SharedFolder, shared_folder
+
+logger = logging.getLogger("squadron.engine")
+
+STORE_SECONDS = 10.0  # for all that there is; what is not stored by then is computed again
+READ_SECONDS = 10.0  # that they stay at most
+UNREAD_SECONDS = 2.0  # after which nobody reads them any more
+LOOK_SECONDS = 0.2
+LEAVE_SECONDS = STORE_SECONDS + READ_SECONDS
+MOST_SHARE = 4  # of the memory that is available, one part of so many is used at most
+
+
+def with_own_folder(config: EngineConfig) -> EngineConfig:
+    """The configuration of one engine: each leaves its blocks in a folder of its own, unless it
+    stores them in one that others read anyway.
+    """
+    if not config.kv_leaving_size or config.stores_for_others:
+        return config
+    return config.model_copy(update={"kv_leaving_path": shared_folder(secrets.token_hex(16))})
+
+
+class LeftBlocks:
+    """Of one engine. Lives in one event loop."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._folder: SharedFolder | None = None
+        self._server: BlockServer | None = None
+
+    async def store(self) -> str | None:
+        """Where the blocks of what runs are from now on, see `BlockFiles`; None: nowhere."""
+        config = self._engine.config
+        if not config.kv_leaving_size:
+            return None
+        began = time.monotonic()
+        try:
+            most_bytes, place = self._open(config)
+            async with asyncio.timeout(STORE_SECONDS):
+                await asyncio.wrap_future(self._engine.controls.leave(most_bytes // bytes_per_block(config)))
+        except TimeoutError:
+            logger.info("not all blocks of its requests are stored after %g s", STORE_SECONDS)
+        except (OSError, SquadronError) as error:
+            logger.warning("the blocks of its requests are not handed over: %s", error)
+            return None
+        logger.info("blocks of its requests are stored after %.2f s", time.monotonic() - began)
+        return place
+
+    async def wait(self) -> None:
+        """Return once nobody has read them for a while."""
+        if self._folder is None:
+            return
+        began = time.time()
+        while time.time() - max(self._folder.last_read, began) < UNREAD_SECONDS:
+            if time.time() - began > READ_SECONDS:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def close(self) -> None:
+        """They are gone. Idempotent."""
+        if self._server is not None:
+            self._server.close()
+        if self._folder is not None:
+            self._folder.leave()
+
+    def _open(self, config: EngineConfig) -> tuple[int, str]:
+        """How many bytes may be stored, and the place. Raises InvalidConfig, OSError."""
+        most_bytes = int(config.kv_leaving_size * (1 << 30))
+        path = config.kv_leaving_path
+        if path is None:
+            return most_bytes, ""
+        if not {node_id()}.issuperset(self._engine.observer.worker_nodes()):
+            raise InvalidConfig("ranks on other nodes have parts of them")
+        self._folder = SharedFolder.hold(path)
+        most_bytes = min(self._folder.most_bytes(most_bytes), available_memory() // MOST_SHARE)
+        if config.kv_peer_secret is None:
+            return most_bytes, path
+        self._server = BlockServer(path, node_address(), config.kv_peer_secret)
+        return most_bytes, self._server.address + path

@@ -1,0 +1,154 @@
+"""An engine is told to end while its streams run: another one goes on with them, and finds their
+blocks.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import ray
+
+from engine.offload.file_format import is_block
+from tests.end_to_end.apps.test_prefill import figure, folders
+from tests.end_to_end.chaos.app import App, app_args, running
+from tests.end_to_end.chaos.processes import is_alive
+from tests.end_to_end.test_replica_lost import taken, wait_until
+
+SECONDS = 300.0
+NUM_STREAMS = 8
+NUM_TOKENS = 900  # of each: they end later than an engine does that is told to, on a fast machine too
+BLOCK = 16
+MOST_AGAIN = 6 * BLOCK  # tokens of a stream that are computed again: what was not stored yet, and what came meanwhile
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[App]:
+    before = folders()
+    with running(app_args({}, recovers=True, num_engines=2)) as app:
+        yield app
+    assert folders() <= before, "nothing stays in shared memory"
+
+
+@pytest.fixture
+def client(app: App) -> Iterator[openai.OpenAI]:
+    wait_until(lambda: len(engines(app)) == 2, "there are not two engines")
+    with openai.OpenAI(base_url=f"{app.url}/v1", api_key="none", max_retries=0, timeout=SECONDS) as client:
+        yield client
+
+
+def engines(app: App) -> dict[int, dict[str, Any]]:
+    """The figures of those that can answer, by process."""
+    reports = httpx.get(f"{app.url}/debug/engines", timeout=SECONDS).json()["engines"]
+    return {each["pid"]: each["stats"] for each in reports if each["problem"] is None}
+
+
+def prompts() -> list[str]:
+    """Of some hundred tokens, which begin differently."""
+    return [f"{number}: " + "keep what was said, and say it again. " * 60 for number in range(NUM_STREAMS)]
+
+
+class Streams:
+    """All prompts at once; `salt`: only requests with the same share blocks."""
+
+    def __init__(self, client: openai.OpenAI, salt: str) -> None:
+        self._client, self._salt = client, salt
+        self._threads = ThreadPoolExecutor(NUM_STREAMS)
+        self.num_tokens = [0] * NUM_STREAMS
+        self._said = [self._threads.submit(self._read, *each) for each in enumerate(prompts())]
+
+    def _read(self, number: int, prompt: str) -> list[Any]:
+        said: list[Any] = []
+        for chunk in self._client.completions.create(
+            model="demo", prompt=prompt, temperature=0.7, seed=number, max_tokens=NUM_TOKENS, logprobs=1, stream=True,
+            extra_body={"ignore_eos": True, "cache_salt": self._salt},
+        ):  # fmt: skip
+            for choice in chunk.choices:
+                if choice.logprobs is not None:
+                    said += zip(choice.logprobs.tokens, choice.logprobs.token_logprobs, strict=True)
+                said += [choice.finish_reason] if choice.finish_reason else []
+                self.num_tokens[number] = len(said)
+        return said
+
+    def wait(self) -> list[Any]:
+        with self._threads:
+            return [each.result(SECONDS) for each in self._said]
+
+
+@contextmanager
+def told_to_end(app: App, streams: Streams) -> Iterator[tuple[int, int]]:
+    """Once all streams run, one engine is, where no third one has room; it, and the other one.
+    Until its process has ended.
+    """
+    wait_until(lambda: min(streams.num_tokens) > 2 * BLOCK, "not all streams run")
+    ending, other = sorted(engines(app), key=lambda pid: engines(app)[pid]["num_requests_running"])[::-1]
+    with taken(ray.available_resources()["CPU"] - 0.5):
+        os.kill(ending, signal.SIGTERM)
+        yield ending, other
+        wait_until(lambda: not is_alive(ending), "it has not ended")
+        assert min(streams.num_tokens) < NUM_TOKENS, "they outlive it"
+
+
+def check_undisturbed(client: openai.OpenAI, said: list[Any], salt: str) -> None:
+    undisturbed = Streams(client, salt).wait()
+    assert all(len(each) == NUM_TOKENS + 1 for each in undisturbed)
+    assert said == undisturbed
+
+
+def test_streams_of_an_engine_that_ends_go_on_elsewhere_with_their_blocks(app: App, client: openai.OpenAI) -> None:
+    streams = Streams(client, "moved")
+    with told_to_end(app, streams) as (ending, other):
+        before = engines(app)
+        num_moved = before[ending]["num_requests_running"]
+        assert num_moved > 0
+    said = streams.wait()
+    stats = engines(app)[other]
+    again = stats["num_prompt_tokens"] - before[other]["num_prompt_tokens"]
+    assert again < num_moved * MOST_AGAIN, "of some hundred tokens each"
+    assert stats["num_blocks_fetched"] - before[other]["num_blocks_fetched"] > num_moved * 20
+    for direction in ("in", "out"):
+        assert figure(app, "squadron:offloaded_bytes_total", f'direction="{direction}"') > 0
+    check_undisturbed(client, said, "undisturbed")
+
+
+@pytest.mark.long
+def test_blocks_that_are_lost_on_the_way_are_computed_again(app: App, client: openai.OpenAI) -> None:
+    streams = Streams(client, "lost")
+    with told_to_end(app, streams) as (_, other), vandal():
+        missed = engines(app)[other]["num_blocks_missed"]
+        wait_until(lambda: len(engines(app)) == 1, "it does not end")
+        wait_until(lambda: engines(app)[other]["num_blocks_missed"] > missed, "nothing is missed")
+    check_undisturbed(client, streams.wait(), "undisturbed again")
+
+
+@contextmanager
+def vandal() -> Iterator[None]:
+    """Of the blocks in folders that are made meanwhile, one in three is removed, one is cut
+    short.
+    """
+    before, is_over, seen = folders(), threading.Event(), set[Path]()
+
+    def damage() -> None:
+        while not is_over.wait(0.001):
+            for folder in folders() - before:
+                for path in [each for each in folder.rglob("*") if each not in seen]:
+                    if is_block(str(path.relative_to(folder))):
+                        seen.add(path)
+                        with suppress(OSError):
+                            [path.unlink, lambda path=path: os.truncate(path, 100), lambda: None][len(seen) % 3]()
+
+    thread = threading.Thread(target=damage)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+    assert seen
