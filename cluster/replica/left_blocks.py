@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
+from contextlib import suppress
 
 from cluster.memory import available_memory
 from cluster.replica.serve_process import node_address, node_id
@@ -45,20 +46,19 @@ class LeftBlocks:
 
     async def store(self) -> str | None:
         """Where the blocks of what runs are from now on, see `BlockFiles`; None: nowhere."""
-        config = self._engine.config
-        if not config.kv_leaving_size:
+        if not self._engine.config.kv_leaving_size or self._engine.observer.problem() is not None:
             return None
         began = time.monotonic()
         try:
-            most_bytes, place = self._open(config)
+            place, most_blocks = self._open(self._engine.config)
             async with asyncio.timeout(STORE_SECONDS):
-                await asyncio.wrap_future(self._engine.controls.leave(most_bytes // bytes_per_block(config)))
+                await asyncio.wrap_future(self._engine.controls.leave(most_blocks))
         except TimeoutError:
             logger.info("not all blocks of its requests are stored after %g s", STORE_SECONDS)
         except (OSError, SquadronError) as error:
             logger.warning("the blocks of its requests are not handed over: %s", error)
             return None
-        logger.info("blocks of its requests are stored after %.2f s", time.monotonic() - began)
+        logger.info("blocks of its requests were stored in %.2f s", time.monotonic() - began)
         return place
 
     async def wait(self) -> None:
@@ -66,10 +66,9 @@ class LeftBlocks:
         if self._folder is None:
             return
         began = time.time()
-        while time.time() - max(self._folder.last_read, began) < UNREAD_SECONDS:
-            if time.time() - began > READ_SECONDS:
-                break
-            await asyncio.sleep(LOOK_SECONDS)
+        with suppress(OSError):  # somebody has removed it
+            while time.time() < min(began + READ_SECONDS, max(began, self._folder.last_read) + UNREAD_SECONDS):
+                await asyncio.sleep(LOOK_SECONDS)
 
     def close(self) -> None:
         """They are gone. Idempotent."""
@@ -78,17 +77,17 @@ class LeftBlocks:
         if self._folder is not None:
             self._folder.leave()
 
-    def _open(self, config: EngineConfig) -> tuple[int, str]:
-        """How many bytes may be stored, and the place. Raises InvalidConfig, OSError."""
-        most_bytes = int(config.kv_leaving_size * (1 << 30))
-        path = config.kv_leaving_path
+    def _open(self, config: EngineConfig) -> tuple[str, int]:
+        """The place, and how many blocks may go there. Raises InvalidConfig, OSError."""
+        path, most_bytes = config.kv_leaving_path, int(config.kv_leaving_size * (1 << 30))
         if path is None:
-            return most_bytes, ""
+            return "", most_bytes // bytes_per_block(config)
         if not {node_id()}.issuperset(self._engine.observer.worker_nodes()):
             raise InvalidConfig("ranks on other nodes have parts of them")
         self._folder = SharedFolder.hold(path)
         most_bytes = min(self._folder.most_bytes(most_bytes), available_memory() // MOST_SHARE)
-        if config.kv_peer_secret is None:
-            return most_bytes, path
-        self._server = BlockServer(path, node_address(), config.kv_peer_secret)
-        return most_bytes, self._server.address + path
+        address = ""
+        if config.kv_peer_secret is not None:
+            self._server = BlockServer(path, node_address(), config.kv_peer_secret)
+            address = self._server.address
+        return address + path, most_bytes // bytes_per_block(config)

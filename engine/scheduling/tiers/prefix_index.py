@@ -78,10 +78,13 @@ class PrefixIndex:
             if slot is not None:  # what will be loaded with it must not take its place
                 self._host.share(slot)
                 self._host.release(slot)
-            elif num_on_host > self._host.num_usable or not self._seek(self.shelf, seq, index):
+            elif num_on_host > self._host.num_usable:
                 break
-            else:
+            elif self._seek(self.shelf, seq, index):
                 is_fetching = True
+            else:
+                is_fetching |= index >= seq.num_sought_blocks and self.shelf.may_fetch_later(content)
+                break
         if is_fetching and seq.sought_since is None:
             seq.sought_since = time.monotonic()
         return is_fetching

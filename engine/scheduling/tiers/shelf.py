@@ -141,8 +141,7 @@ class Shelf:
             return False
         if content in self._fetching:
             return True
-        has_room = self._host.num_free > self._host.num_usable // 2 and len(self._fetching) < FETCHES_IN_FLIGHT
-        if not self._known.has(content) or not has_room:
+        if not self._known.has(content) or not self._has_room:
             return False
         slot = self._host.allocate()
         if not self._fetching:
@@ -150,6 +149,15 @@ class Shelf:
         self._fetching[content] = slot
         self._new_fetches.append((slot, content))
         return True
+
+    @property
+    def _has_room(self) -> bool:
+        """For one more that is fetched."""
+        return self._host.num_free > self._host.num_usable // 2 and len(self._fetching) < FETCHES_IN_FLIGHT
+
+    def may_fetch_later(self, content: bytes) -> bool:
+        """Whether it may be there, and those that are being read have all the room."""
+        return bool(self._fetching) and not self.is_late and self._known.has(content) and not self._has_room
 
     def answered(self, fetched: list[list[int]], num_ranks: int) -> None:
         """Ranks have read these host blocks, or not: [block, whether it is there] each."""

@@ -31,6 +31,8 @@ OFFLOADED = {"kv_offloading_path": "/kept", "kv_role": "producer"}
             OFFLOADED | {"kv_peer_secret": SECRET, "kv_offloading_path": "s3://bucket/kept"},
             "path=s3://bucket/kept, which",
         ),
+        ({"kv_leaving_path": "/left"}, "kv_leaving_path=/left is of no use without kv_leaving_size"),
+        ({"kv_leaving_size": 1, "swap_space": 0}, "kv_leaving_size=1 needs enable_prefix_caching and host memory"),
         ({"device": "cpu", "accelerator_type": "H100"}, "accelerator_type=H100 is a kind of GPU, and device=cpu"),
         (
             {"distributed_executor_backend": "local", "pipeline_parallel_size": 2},

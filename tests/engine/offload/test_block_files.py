@@ -2,9 +2,11 @@
 
 import logging
 import os
+import secrets
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from engine.errors import InvalidConfig
 from engine.offload.block_files import BlockFiles, Folder
 from engine.offload.file_format import file_name
+from engine.offload.shared_folder import SharedFolder, shared_folder
 
 CONTENT, OTHER = bytes(range(16)), bytes(16)
 DATA = os.urandom(5000)
@@ -116,3 +119,34 @@ def test_an_object_store() -> None:
     folder.remove(file_name(LAYOUT, CONTENT, 0))
     folder.remove(file_name(LAYOUT, CONTENT, 0))
     assert files.read(CONTENT, 5000) is None
+
+
+@pytest.fixture
+def left() -> Iterator[SharedFolder]:
+    held = SharedFolder.hold(shared_folder(secrets.token_hex(8)))
+    yield held
+    held.leave()
+
+
+def test_what_an_engine_leaves_is_in_a_folder_of_its_own(left: SharedFolder, tmp_path: Path) -> None:
+    BlockFiles(Folder(str(tmp_path)), LAYOUT, 0, left=Folder(str(left.path))).write(CONTENT, DATA)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    for files in (make_files(tmp_path), BlockFiles(None, LAYOUT, 0)):
+        assert files.read(CONTENT, 5000) is None
+        for place in (str(left.path), f"127.0.0.1:1{left.path}"):
+            assert files.read(CONTENT, 5000, place) == DATA
+            assert files.read(OTHER, 5000, place) is None
+
+
+def test_what_is_damaged_there_is_removed(left: SharedFolder, caplog: pytest.LogCaptureFixture) -> None:
+    files, path = BlockFiles(None, LAYOUT, 0, left=Folder(str(left.path))), left.path / file_name(LAYOUT, CONTENT, 0)
+    files.write(CONTENT, DATA)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert files.read(CONTENT, 5000, str(left.path)) is None
+    assert not path.exists() and CONTENT.hex() in caplog.text
+
+
+def test_no_other_folder_is_read_than_one_in_shared_memory(tmp_path: Path) -> None:
+    make_files(tmp_path).write(CONTENT, DATA)
+    assert BlockFiles(None, LAYOUT, 0).read(CONTENT, 5000, str(tmp_path)) is None
+    BlockFiles(None, LAYOUT, 0).write(CONTENT, DATA)  # nowhere

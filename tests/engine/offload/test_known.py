@@ -33,3 +33,11 @@ def test_few_of_them_are_remembered_the_last_ones(monkeypatch: pytest.MonkeyPatc
     known.expect([A], HERE)
     known.expect([C], HERE)
     assert [known.address_of(each) for each in (A, B, C)] == [HERE, "", HERE]
+
+
+def test_all_can_be_forgotten() -> None:
+    known = Known()
+    known.add(A)
+    known.expect([B], THERE)
+    known.clear()
+    assert not known.has(A) and not known.has(B)

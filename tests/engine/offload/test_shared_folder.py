@@ -96,3 +96,14 @@ def test_it_takes_half_of_what_there_is_at_most(uri: str) -> None:
     assert held.most_bytes(1000) == 1000
     assert held.most_bytes(1 << 60) == room.f_blocks * room.f_frsize // 2
     held.leave()
+
+
+def test_it_is_known_when_others_have_read_of_it(uri: str) -> None:
+    held, folder = SharedFolder.hold(uri), Folder(uri)
+    folder.write("layout/00/block.0", b"data")
+    os.utime(uri, (1, 1))
+    folder.write("layout/00/other.0", b"data")
+    assert held.last_read == 1
+    folder.read("layout/00/missing.0")
+    assert held.last_read > 1
+    held.leave()

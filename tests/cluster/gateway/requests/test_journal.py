@@ -142,6 +142,14 @@ async def test_what_the_first_delta_said_of_the_prompt_stays() -> None:
     assert journal.prompt_token_ids == [7, 8]
 
 
+async def test_the_next_attempt_alone_is_told_where_the_blocks_are() -> None:
+    journal = make_journal()
+    journal.next_attempt(is_suspect=False, blocks_at="there")
+    assert journal.request.resume.blocks_at == "there"
+    journal.next_attempt(is_suspect=False)
+    assert journal.request.resume.blocks_at is None
+
+
 async def test_sums_of_logprobs_are_kept_for_the_next_attempt() -> None:
     journal = make_journal(2)
     assert journal.cumulative_logprobs == []

@@ -1,6 +1,11 @@
-"""How a model's engines are told who computes prompts and who answers."""
+"""How a model's engines are told who computes prompts and who answers, and to whom they leave
+blocks.
+"""
 
-from cluster.launch.config.engines import divided
+import pytest
+
+
+from cluster.launch.config.engines import divided, leaving
 from cluster.launch.packages import ROOT
 from engine.config import EngineConfig
 from engine.offload.shared_folder import is_shared
@@ -30,3 +35,22 @@ def test_a_folder_of_theirs_is_used_for_both() -> None:
     answering, computing = divided(engine, 0.5, "token")
     assert answering == engine
     assert computing == engine.model_copy(update={"kv_role": "producer"})
+
+
+def test_engines_that_end_leave_their_blocks_to_others() -> None:
+    engine = EngineConfig.create(**MODEL)
+    told = leaving(engine, 0.5, "token")
+    assert told.kv_leaving_size == 0.5 and told.kv_peer_secret == divided(engine, 1.0, "token")[0].kv_peer_secret
+    answering, computing = divided(told, 1.0, "token")
+    assert (answering.kv_leaving_size, computing.kv_leaving_size) == (0.5, 0)
+    assert leaving(engine, 0, "token") == engine
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"enable_prefix_caching": False}, {"swap_space": 0}, {"speculative_config": {"model": MODEL["model"]}}],
+    ids=["no prefix cache", "no host memory", "a draft model"],
+)
+def test_blocks_that_cannot_be_moved_are_computed_again(options: dict[str, object]) -> None:
+    engine = EngineConfig.create(**MODEL, **options)
+    assert leaving(engine, 0.5, "token") == engine

@@ -33,6 +33,11 @@ def test_what_no_replica_can_mend_is_no_loss() -> None:
     assert type(heard) is InputProcessingError and str(heard) == "the template failed"
 
 
+def test_where_the_blocks_of_a_request_are_goes_with_it() -> None:
+    heard = hear(EngineStopping("it is told to stop", "10.0.0.1:5000/dev/shm/x"))
+    assert isinstance(heard, RequestMoved) and heard.blocks_at == "10.0.0.1:5000/dev/shm/x"
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [

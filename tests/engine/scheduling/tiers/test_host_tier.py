@@ -146,3 +146,21 @@ def test_what_is_done_is_counted_in_the_order_in_which_it_was_written() -> None:
     assert counts[0] == (4, 0) and counts[-1] == (4, 4)
     assert [done for _, done in counts] == sorted(done for _, done in counts) and (4, 3) in counts
     assert not tier.has_unsaved and not shelf.has_unstored
+
+
+def test_an_engine_that_is_to_end_stores_what_it_is_told_first_and_in_order() -> None:
+    device, host, tier = make_tier(num_host=16)
+    write(device, tier, 5)
+    shelf = Shelf(host, Known(), 0)
+    kept = host.allocate()
+    host.register(kept, b"kept")
+    tier.leave([b"kept", bytes([3]), bytes([1]), b"gone"], shelf, apart=True)
+    num_written = tier.num_written
+    write(device, tier, 1, first=5)
+    stored: list[bytes] = []
+    for _ in range(3 + STEPS_BEFORE_STORE):
+        assert (tier.num_done >= num_written) == (set(stored) >= {b"kept", bytes([3]), bytes([1])})
+        moves = tier.save()
+        stored += [content for _, content in shelf.take_transfers({slot for _, slot in moves})[0]]
+    assert stored == [b"kept", bytes([3]), bytes([1]), bytes([5])]
+    assert not tier.has_unsaved and not shelf.has_unstored

@@ -250,3 +250,20 @@ def test_tokens_that_are_read_for_a_request_are_told_from_those_that_the_host_ha
         second.scheduler.blocks.device.forget(second.scheduler.blocks.device.content_of(block))
     run(second, [Request("on the host", PROMPT, PARAMS, 0, None)])
     assert found() == (192, 128, 64)
+
+
+def test_what_is_wanted_for_a_while_is_over_then() -> None:
+    host = BlockPool(8)
+    shelf = Shelf(host, Known(), 0, seconds=-1.0)
+    shelf.expect([A], "there")
+    assert shelf.is_over and shelf.fetch(A)
+    assert not shelf.is_over, "it is being read"
+    shelf.answered([[shelf.held()[0], False]], 1)
+    assert shelf.is_over
+    shelf.want(1000.0)
+    assert not shelf.is_over
+    shelf.want(-1.0)
+    assert not shelf.is_over, "others still want it"
+    shelf.expect([B], "there")
+    shelf.forget()
+    assert not shelf.has(B)
