@@ -21,7 +21,7 @@ logger = logging.getLogger("squadron.engine")
 
 STORE_SECONDS = 10.0  # for all that there is; what is not stored by then is computed again
 READ_SECONDS = 10.0  # that they stay at most
-UNREAD_SECONDS = 2.0  # after which nobody reads them any more
+UNREAD_SECONDS = 3.0  # after which nobody reads them any more
 LOOK_SECONDS = 0.2
 LEAVE_SECONDS = STORE_SECONDS + READ_SECONDS
 MOST_SHARE = 4  # of the memory that is available, one part of so many is used at most
@@ -46,7 +46,8 @@ class LeftBlocks:
 
     async def store(self) -> str | None:
         """Where the blocks of what runs are from now on, see `BlockFiles`; None: nowhere."""
-        if not self._engine.config.kv_leaving_size or self._engine.observer.problem() is not None:
+        observer = self._engine.observer
+        if not self._engine.config.kv_leaving_size or observer.is_frozen or observer.problem() is not None:
             return None
         began = time.monotonic()
         try:

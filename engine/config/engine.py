@@ -122,7 +122,7 @@ def _check_leaving(config: EngineConfig) -> None:
         raise InvalidConfig(f"kv_leaving_path={config.kv_leaving_path} is of no use without kv_leaving_size")
     if config.kv_leaving_size and not config.moves_blocks:
         raise InvalidConfig(
-            f"kv_leaving_size={config.kv_leaving_size:g} needs enable_prefix_caching and host memory, and no draft model"
+            f"kv_leaving_size={config.kv_leaving_size:g} needs enable_prefix_caching, host memory and no draft model"
         )
 
 

@@ -144,10 +144,9 @@ def main() -> None:
     for kind in KINDS:
         print(f"{kind:10}" + "".join(f"{results[kind][name]:>18.1f}" for name in columns))
     left = results["left"]
-    print(
-        f"Leaving {left['stored_blocks']} blocks beside {left['leaving_steps']} steps took {left['leaving_cpu_ms']:.0f} "
-        f"ms of processor time, the longest of these steps {left['longest_step_ms']:.0f} ms"
-    )
+    stored = f"Leaving {left['stored_blocks']} blocks beside {left['leaving_steps']} steps"
+    taken = f"{left['leaving_cpu_ms']:.0f} ms of processor time, the longest step {left['longest_step_ms']:.0f} ms"
+    print(f"{stored} took {taken}")
     print(f"The same tokens: {results['same tokens']}; {left['missed_blocks']} blocks missed")
     print(json.dumps(results))
 

@@ -64,7 +64,7 @@ class ModelConfig(BaseModel):
     num_prefill_engines: int = Field(0, ge=0)  # that compute prompts for the others
     prefill_min_tokens: int = Field(512, ge=1, le=MOST_PROMPT)  # of a prompt that these compute, about
     prefill_memory: float = Field(4.0, ge=LEAST_GIB, le=MOST_HOST_GIB)  # GiB of a node's shared memory for that
-    # GiB of a node's shared memory for the blocks of requests that an engine which ends hands over; 0: none are.
+    # GiB of a node's shared memory for blocks that an engine which ends hands over; 0: it does not.
     drain_memory: float = Field(4.0, ge=0, le=MOST_HOST_GIB)
     lora_modules: tuple[str, ...] = ()  # NAME=FOLDER of adapters that requests may name as their model
     lora_roots: tuple[str, ...] = ()  # folders below which adapters may be loaded while the server runs

@@ -27,13 +27,16 @@ SECONDS = 300.0
 NUM_STREAMS = 4
 NUM_TOKENS = 1400  # of each: an engine that is told to end does so before they do, on a fast machine too
 BLOCK = 16
+TWO_RANKS = {"tensor_parallel_size": 2, "num_spare_workers": 0}
 MOST_AGAIN = 6 * BLOCK  # tokens of a stream that are computed again: what was not stored yet, and what came meanwhile
 
 
-@pytest.fixture(scope="module")
-def app() -> Iterator[App]:
+@pytest.fixture(
+    scope="module", params=[pytest.param({}, id="one rank"), pytest.param(TWO_RANKS, id="two", marks=pytest.mark.long)]
+)
+def app(request: pytest.FixtureRequest) -> Iterator[App]:
     before = folders()
-    with running(app_args({}, recovers=True, num_engines=2)) as app:
+    with running(app_args(request.param, recovers=True, num_engines=2)) as app:
         yield app
     assert folders() <= before, "nothing stays in shared memory"
 
@@ -134,7 +137,7 @@ def test_streams_of_an_engine_that_ends_go_on_elsewhere_with_their_blocks(app: A
 @pytest.mark.long
 def test_blocks_that_are_lost_on_the_way_are_computed_again(app: App, client: openai.OpenAI) -> None:
     streams = Streams(client, "lost")
-    with told_to_end(app, streams) as (ending, other), vandal():
+    with told_to_end(app, streams) as (_, other), vandal():
         before = engines(app)[other]["num_blocks_missed"]
         wait_until(lambda: engines(app)[other]["num_blocks_missed"] > before + 4 * NUM_STREAMS, "nothing is missed")
     check_undisturbed(client, streams.wait(), "undisturbed-again")

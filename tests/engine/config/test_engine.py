@@ -32,7 +32,7 @@ OFFLOADED = {"kv_offloading_path": "/kept", "kv_role": "producer"}
             "path=s3://bucket/kept, which",
         ),
         ({"kv_leaving_path": "/left"}, "kv_leaving_path=/left is of no use without kv_leaving_size"),
-        ({"kv_leaving_size": 1, "swap_space": 0}, "kv_leaving_size=1 needs enable_prefix_caching and host memory"),
+        ({"kv_leaving_size": 1, "swap_space": 0}, "kv_leaving_size=1 needs enable_prefix_caching, host memory"),
         ({"device": "cpu", "accelerator_type": "H100"}, "accelerator_type=H100 is a kind of GPU, and device=cpu"),
         (
             {"distributed_executor_backend": "local", "pipeline_parallel_size": 2},

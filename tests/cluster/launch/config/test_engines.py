@@ -4,7 +4,6 @@ blocks.
 
 import pytest
 
-
 from cluster.launch.config.engines import divided, leaving
 from cluster.launch.packages import ROOT
 from engine.config import EngineConfig
