@@ -7,7 +7,6 @@ from cluster.replica.answers import Answers
 from cluster.replica.changes.changes import Changes
 from cluster.replica.changes.start import Start
 from cluster.replica.condition import Condition
-from cluster.replica.left_blocks import with_own_folder
 from cluster.replica.requests import Requests
 from cluster.replica.threads.tokenizing import Tokenizing
 from cluster.replica.traces import Traces
@@ -40,7 +39,7 @@ class Replica:
         """With what it reads of the model on this node. `token`: of the application's
         owner; None outside Serve. Raises InvalidConfig, NoRecord.
         """
-        return cls(await Start.read(with_own_folder(config), token), name, telemetry)
+        return cls(await Start.read(config, token), name, telemetry)
 
     async def start(self) -> None:
         """Load the tokenizer and the model, and start the workers."""

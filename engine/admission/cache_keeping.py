@@ -26,7 +26,7 @@ class CacheKeeping:
         self._shared: SharedFolder | None = None
         self._upkeep: Upkeep | None = None
         self._publisher: Publisher | None = None
-        self.handing_over = HandingOver() if config.kv_role == "producer" else None
+        self.handing_over = HandingOver(holds=config.kv_role == "producer")
         self.known: Known | None = None
         self.changes: Changes | None = None
         self.beginnings = Beginnings()

@@ -11,16 +11,26 @@ from engine.scheduling.tiers.host_tier import HostTier
 
 
 class HandingOver:
-    """Of one engine; its thread's alone."""
+    """Of one engine; its thread's alone. `holds`: it computes prompts for others."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, holds: bool) -> None:
+        self.holds = holds
         self._held: deque[tuple[int, RequestOutput]] = deque()  # `HostTier.num_written` when it ended; its last output
         self._tier: HostTier | None = None  # of the epoch
         self._num_stored = 0
+        self._leaving: tuple[int, Future[None]] | None = None  # `HostTier.num_written` when it was told to end
+
+    def leave(self, tier: HostTier, done: "Future[None]") -> None:
+        """The engine is to end: `done` ends once what `tier` has been given so far is stored."""
+        self._leaving = tier.num_written, done
+        self.stored(tier.num_done)
 
     def stored(self, num_stored: int) -> None:
         """A step has been answered: see `SchedulerOutputs.num_stored`."""
         self._num_stored = num_stored
+        if self._leaving is not None and num_stored >= self._leaving[0]:
+            self._leaving[1].set_result(None)
+            self._leaving = None
 
     def hold(self, outputs: list[RequestOutput], tier: HostTier, *, is_over: bool) -> list[RequestOutput]:
         """Those that may be told now. `is_over`: nothing more is stored for those held so far."""
@@ -42,18 +52,3 @@ class HandingOver:
         held = [output for _, output in self._held]
         self._held.clear()
         return held
-
-
-class Leaving:
-    """Of an engine that is to end; its thread's alone."""
-
-    def __init__(self, tier: HostTier, done: "Future[None]") -> None:
-        """`done` ends once what `tier` has been given so far is stored."""
-        self._wanted = tier.num_written
-        self._done = done
-        self.stored(tier.num_done)
-
-    def stored(self, num_stored: int) -> None:
-        """As `HandingOver.stored`."""
-        if num_stored >= self._wanted and not self._done.done():
-            self._done.set_result(None)

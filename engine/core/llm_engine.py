@@ -6,7 +6,6 @@ import time
 from collections import deque
 from concurrent.futures import Future
 
-from engine.admission.handing_over import Leaving
 from engine.batch.batch import build_request
 from engine.batch.masks import OwedMasks
 from engine.core.epochs import Epochs
@@ -37,7 +36,6 @@ class LLMEngine:
         self._in_flight: deque[tuple[SchedulerOutputs, Future[SamplerOutput]]] = deque()
         self._masks = OwedMasks(parts.executor)
         self._handing_over = self.keeping.handing_over
-        self._leaving: Leaving | None = None  # once it is to end
 
     def start(self) -> None:
         """Start the workers; raises WorkerLost, or InvalidConfig, also if the cache cannot hold a
@@ -71,7 +69,7 @@ class LLMEngine:
     def step(self) -> list[RequestOutput]:
         """Schedule, execute, process."""
         outputs = self._step()
-        if self._handing_over is None:
+        if not self._handing_over.holds:
             return outputs
         is_over = not (self._in_flight or self._moves_blocks)
         return self._handing_over.hold(outputs, self.scheduler.blocks.host_tier, is_over=is_over)
@@ -117,7 +115,7 @@ class LLMEngine:
             done.set_result(None)
             return
         self.scheduler.leave(most_blocks, apart=config.kv_leaving_path is not None)
-        self._leaving = Leaving(self.scheduler.blocks.host_tier, done)
+        self._handing_over.leave(self.scheduler.blocks.host_tier, done)
 
     def close(self) -> None:
         """Tell nobody of the cache any more. Idempotent."""
@@ -129,8 +127,7 @@ class LLMEngine:
         """
         self._in_flight.clear()
         self._masks.clear()
-        held = [] if self._handing_over is None else self._handing_over.give_up()
-        return held + self.requests.abandon(message)
+        return self._handing_over.give_up() + self.requests.abandon(message)
 
     def stats(self) -> EngineStats:
         return self.recorder.stats(self.scheduler, self.processor.num_discarded_rows)
@@ -159,10 +156,7 @@ class LLMEngine:
     def _process(self, plan: SchedulerOutputs, output: SamplerOutput, waited_since: float) -> list[RequestOutput]:
         assert output.step == plan.step, f"step {plan.step} was answered by step {output.step}"
         now = time.monotonic()
-        if self._handing_over is not None:
-            self._handing_over.stored(plan.num_stored)
-        if self._leaving is not None:
-            self._leaving.stored(plan.num_stored)
+        self._handing_over.stored(plan.num_stored)
         seconds = self.recorder.arrived(plan, output, now)
         self.scheduler.preemption.costs.measured(plan, seconds)
         self.scheduler.budget.pace.measured(plan, output.execute_ns)

@@ -2,10 +2,6 @@
 next step.
 """
 
-import math
-from collections.abc import Iterable
-from itertools import islice
-
 import numpy as np
 
 from engine.config import STORES_A_STEP
@@ -88,14 +84,14 @@ class BlockManager:
         self.shelf.forget()
         self.shelf = self.prefixes.shelf = None
 
-    def leave(self, seqs: Iterable[Sequence], most_blocks: int, *, apart: bool) -> None:
+    def leave(self, seqs: list[Sequence], most_blocks: int, *, apart: bool) -> None:
         """The engine is to end: have the third tier get what the sequences have computed, so many
         blocks at most, and what is computed from now on. `apart`: see `Shelf.leave`.
         """
         contents = dict.fromkeys(content for seq in seqs for content in self.prefixes.contents_of(seq))
-        self.open_shelf(math.inf)
+        self.open_shelf(float("inf"))
         assert self.shelf is not None
-        self.host_tier.leave(islice(contents, most_blocks), self.shelf, apart=apart)
+        self.host_tier.leave(list(contents)[:most_blocks], self.shelf, apart=apart)
 
     def num_blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

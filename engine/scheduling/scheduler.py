@@ -76,7 +76,7 @@ class Scheduler:
         """
         self._hands_over = True
         lanes = (*self.queues.running, *self.queues.swapped)
-        self.blocks.leave((seq for lane in lanes for seq in lane.seqs), most_blocks, apart=apart)
+        self.blocks.leave([seq for lane in lanes for seq in lane.seqs], most_blocks, apart=apart)
 
     def schedule(self) -> SchedulerOutputs:
         """The next step; it `is_empty` if there is nothing to do before a step in flight ends."""

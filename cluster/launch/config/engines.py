@@ -10,7 +10,7 @@ from cluster.launch.config.model_config import ModelConfig
 from cluster.logs import serve_logging
 from cluster.replica.delta_channel.server import BUSY_TURNS, TURN_SECONDS
 from cluster.replica.deployment import END_SECONDS, EngineDeployment
-from cluster.replica.left_blocks import LEAVE_SECONDS
+from cluster.replica.leaving.left_blocks import LEAVE_SECONDS
 from cluster.workers.placement import make_bundles
 from engine.config import EngineConfig
 from engine.offload.shared_folder import peer_secret, shared_folder

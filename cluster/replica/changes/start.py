@@ -4,6 +4,7 @@ have by now.
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
@@ -14,6 +15,7 @@ from cluster.weights.record import NONE, Change, WeightsRecord, last_change
 from cluster.workers.executor import make_executor, with_model_here
 from engine.config import EngineConfig
 from engine.frontend.async_engine import AsyncEngine
+from engine.offload.shared_folder import shared_folder
 from engine.outputs import RequestOutput
 
 logger = logging.getLogger("squadron.engine")
@@ -30,6 +32,7 @@ class Start:
         """With what is read of the model on this node. `token`: of the application's owner; None
         outside Serve. Raises InvalidConfig, NoRecord.
         """
+        config = with_own_folder(config)
         record = None if token is None else _own_record(token)
         change = NONE if record is None else await asyncio.to_thread(last_change, record)
         return cls(await asyncio.to_thread(with_model_here, config, logger.info), record, change)
@@ -39,6 +42,15 @@ class Start:
         weights = self.change.weights
         executor = make_executor(self.config, weights)
         return AsyncEngine(self.config, executor, on_outputs=on_outputs, weights=weights)
+
+
+def with_own_folder(config: EngineConfig) -> EngineConfig:
+    """The configuration of one engine: each leaves its blocks in a folder of its own, unless it
+    stores them in one that others read anyway.
+    """
+    if not config.kv_leaving_size or config.stores_for_others:
+        return config
+    return config.model_copy(update={"kv_leaving_path": shared_folder(secrets.token_hex(16))})
 
 
 def _own_record(token: str) -> WeightsRecord:

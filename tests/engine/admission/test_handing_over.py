@@ -15,7 +15,7 @@ def end(number: int, error: str | None = None) -> RequestOutput:
 
 
 def test_an_end_is_told_once_what_was_written_before_it_is_stored() -> None:
-    tier, handing_over = make_tier(), HandingOver()
+    tier, handing_over = make_tier(), HandingOver(holds=True)
     tier.num_written = 3
     assert handing_over.hold([one := end(1)], tier, is_over=False) == []
     tier.num_written = 5
@@ -28,14 +28,14 @@ def test_an_end_is_told_once_what_was_written_before_it_is_stored() -> None:
 
 
 def test_what_has_not_ended_and_what_has_failed_waits_for_nothing() -> None:
-    tier, handing_over = make_tier(), HandingOver()
+    tier, handing_over = make_tier(), HandingOver(holds=True)
     tier.num_written = 3
     taken, failed = RequestOutput("1", 0, [], [], finished=False), end(2, "it is too long")
     assert handing_over.hold([taken, failed], tier, is_over=False) == [taken, failed]
 
 
 def test_an_end_is_told_when_nothing_more_is_stored_and_when_the_cache_is_lost() -> None:
-    tier, handing_over = make_tier(), HandingOver()
+    tier, handing_over = make_tier(), HandingOver(holds=True)
     tier.num_written = 3
     assert handing_over.hold([one := end(1)], tier, is_over=True) == [one]
     assert handing_over.hold([two := end(2)], tier, is_over=False) == []

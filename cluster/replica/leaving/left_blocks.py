@@ -4,7 +4,6 @@ in a folder in shared memory, which is served to other nodes until nobody reads 
 
 import asyncio
 import logging
-import secrets
 import time
 from contextlib import suppress
 
@@ -15,7 +14,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig, SquadronError
 from engine.frontend.async_engine import AsyncEngine
 from engine.offload.peers.block_server import BlockServer
-from engine.offload.shared_folder import SharedFolder, shared_folder
+from engine.offload.shared_folder import SharedFolder
 
 logger = logging.getLogger("squadron.engine")
 
@@ -25,15 +24,6 @@ UNREAD_SECONDS = 3.0  # after which nobody reads them any more
 LOOK_SECONDS = 0.2
 LEAVE_SECONDS = STORE_SECONDS + READ_SECONDS
 MOST_SHARE = 4  # of the memory that is available, one part of so many is used at most
-
-
-def with_own_folder(config: EngineConfig) -> EngineConfig:
-    """The configuration of one engine: each leaves its blocks in a folder of its own, unless it
-    stores them in one that others read anyway.
-    """
-    if not config.kv_leaving_size or config.stores_for_others:
-        return config
-    return config.model_copy(update={"kv_leaving_path": shared_folder(secrets.token_hex(16))})
 
 
 class LeftBlocks:

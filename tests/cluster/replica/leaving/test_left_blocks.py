@@ -10,8 +10,9 @@ import pytest
 
 from cluster.gateway.gateway import Gateway
 from cluster.owner import this_process
-from cluster.replica import left_blocks
-from cluster.replica.left_blocks import LeftBlocks, with_own_folder
+from cluster.replica.leaving import left_blocks
+from cluster.replica.changes.start import with_own_folder
+from cluster.replica.leaving.left_blocks import LeftBlocks
 from engine.config import EngineConfig
 from engine.offload import shared_folder
 from engine.offload.shared_folder import is_shared
