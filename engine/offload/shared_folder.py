@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import secrets
 import shutil
 import time
 from contextlib import suppress
@@ -28,6 +29,11 @@ _KIND = "squadron-blocks-"
 def shared_folder(secret: str) -> str:
     """Its path; `secret`: the application's own, so that nobody else can make it before."""
     return str(SHARED_MEMORY / f"{_prefix()}{hashlib.sha256(secret.encode()).hexdigest()[:24]}")
+
+
+def new_folder() -> str:
+    """The path of one that no other engine knows yet."""
+    return shared_folder(secrets.token_hex(16))
 
 
 def peer_secret(secret: str) -> str:

@@ -4,7 +4,6 @@ have by now.
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
@@ -15,7 +14,7 @@ from cluster.weights.record import NONE, Change, WeightsRecord, last_change
 from cluster.workers.executor import make_executor, with_model_here
 from engine.config import EngineConfig
 from engine.frontend.async_engine import AsyncEngine
-from engine.offload.shared_folder import shared_folder
+from engine.offload.shared_folder import new_folder
 from engine.outputs import RequestOutput
 
 logger = logging.getLogger("squadron.engine")
@@ -50,7 +49,7 @@ def with_own_folder(config: EngineConfig) -> EngineConfig:
     """
     if not config.kv_leaving_size or config.stores_for_others:
         return config
-    return config.model_copy(update={"kv_leaving_path": shared_folder(secrets.token_hex(16))})
+    return config.model_copy(update={"kv_leaving_path": new_folder()})
 
 
 def _own_record(token: str) -> WeightsRecord:

@@ -10,8 +10,8 @@ import pytest
 
 from cluster.gateway.gateway import Gateway
 from cluster.owner import this_process
-from cluster.replica.leaving import left_blocks
 from cluster.replica.changes.start import with_own_folder
+from cluster.replica.leaving import left_blocks
 from cluster.replica.leaving.left_blocks import LeftBlocks
 from engine.config import EngineConfig
 from engine.offload import shared_folder
