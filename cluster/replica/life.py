@@ -5,7 +5,7 @@ prompts for engines there, and ends when it is told to, or when its engine has f
 import asyncio
 import logging
 
-from cluster.replica.leaving.departure import Departure
+from cluster.replica.departure import Departure
 from cluster.replica.leaving.left_blocks import LeftBlocks
 from cluster.replica.replica import Replica
 from cluster.replica.serve_process import end_process, node_address
