@@ -21,6 +21,7 @@ COLUMNS = 100
 FOLDERS = ("cluster", "configs", "docs", "engine", "ops", "parallel", "tests")
 # A file, a folder or a module of ours; behind a colon the name of something in it.
 NAMED = re.compile(rf"((?:{'|'.join(FOLDERS)})(?:/[\w.*-]+)*/?)(?::([\w.]+))?")
+RUN = re.compile(r"python -m ((?:tests|cluster)\.[\w.]+)")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -81,7 +82,20 @@ def test_what_is_named_is_there(page: Path) -> None:
     assert [f"{path}:{symbol}" for path, symbol in named if not is_there(path, symbol)] == []
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page != CHANGELOG], ids=relative)
+def test_modules_that_are_to_be_run_are_there(page: Path) -> None:
+    modules = set(RUN.findall(page.read_text(encoding="utf-8")))
+    assert {module for module in modules if not can_be_run(module)} == set()
+
+
+def can_be_run(module: str) -> bool:
+    path = ROOT / module.replace(".", "/")
+    return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+
+
 def test_what_is_not_there_is_seen() -> None:
+    assert can_be_run("tests.benchmarks")
+    assert not can_be_run("tests.benchmarks.ingress")
     assert is_there("engine/batch/batch", "build_request")
     assert is_there("tests/test_docs.py", "is_there")
     assert not is_there("engine/batch/batch", "build_nothing")
