@@ -83,9 +83,11 @@ class Departure:
                     await asyncio.sleep(LOOK_SECONDS)
 
     async def has_heirs(self) -> bool:
-        """Whether other replicas can go on with its requests now, as far as is known."""
+        """Whether other replicas can go on with its requests now. Not while all end, and Serve may
+        know of no deployment any more.
+        """
         num_running = await self._status.num_running()
-        return num_running is None or num_running > (not is_being_stopped())
+        return num_running is not None and num_running > (not is_being_stopped())
 
     async def stay(self) -> None:
         """Return at `leave`."""

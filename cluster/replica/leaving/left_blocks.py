@@ -11,7 +11,7 @@ from cluster.memory import available_memory
 from cluster.replica.serve_process import node_address, node_id
 from cluster.workers.nodes_memory import bytes_per_block
 from engine.config import EngineConfig
-from engine.errors import InvalidConfig, SquadronError
+from engine.errors import InvalidConfig, in_a_line
 from engine.frontend.async_engine import AsyncEngine
 from engine.offload.peers.block_server import BlockServer
 from engine.offload.shared_folder import SharedFolder
@@ -46,8 +46,8 @@ class LeftBlocks:
                 await asyncio.wrap_future(self._engine.controls.leave(most_blocks))
         except TimeoutError:
             logger.info("not all blocks of its requests are stored after %g s", STORE_SECONDS)
-        except (OSError, SquadronError) as error:
-            logger.warning("the blocks of its requests are not handed over: %s", error)
+        except Exception as error:  # whatever it is, the requests must be handed over
+            logger.warning("the blocks of its requests are not handed over: %s", in_a_line(error))
             return None
         logger.info("blocks of its requests were stored in %.2f s", time.monotonic() - began)
         return place
