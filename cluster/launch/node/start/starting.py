@@ -1,14 +1,12 @@
 """Starts Ray on this machine, however busy it is."""
 
 import contextlib
-import signal
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import ray
-from ray._private import auto_init_hook
+from ray._private import auto_init_hook, utils
 from ray._private.worker import BaseContext
 
 from cluster.launch.node.ray_processes import dead_raylets
@@ -65,13 +63,14 @@ def patience() -> Iterator[None]:
 
 
 def init(**options: Any) -> BaseContext:
-    """Without Ray's own handler of SIGTERM, in whose place the one before is put back. From now on,
-    whoever asks Ray after this connection has ended, as a thread of Serve's may, gets an error: by
-    itself, Ray would start a cluster for them, which nobody ends.
+    """Without Ray's own handler of SIGTERM, which would end this process with a status of its own,
+    now or, where this attempt fails, in the next. From now on, whoever asks Ray after this
+    connection has ended, as a thread of Serve's may, gets an error: by itself, Ray would start a
+    cluster for them, which nobody ends.
     """
     auto_init_hook.enable_auto_connect = False
-    handler = signal.getsignal(signal.SIGTERM)
-    context = ray.init(**options)
-    if callable(handler) and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)
-    return context
+    set_handler, utils.set_sigterm_handler = utils.set_sigterm_handler, lambda _: None
+    try:
+        return ray.init(**options)
+    finally:
+        utils.set_sigterm_handler = set_handler

@@ -1,8 +1,11 @@
 """A Ray that is slow to start, or does not."""
 
+import os
+import signal
+
 import pytest
 import ray
-from ray._private import services
+from ray._private import services, utils
 from ray.exceptions import RaySystemError
 
 from cluster.launch.node.start.starting import init, start
@@ -53,3 +56,28 @@ def test_who_asks_after_a_cluster_has_ended_starts_no_other(monkeypatch: pytest.
     with pytest.raises(RaySystemError):
         ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
     assert started == [{"address": "local"}]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_sigterm_stays_ours_while_ray_starts_and_after(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """Also after an attempt that has failed: another follows."""
+    came: list[int] = []
+
+    def connect(**_: object) -> None:
+        utils.set_sigterm_handler(lambda number, _: pytest.fail(f"Ray handles signal {number}"))  # as `ray.init` does
+        os.kill(os.getpid(), signal.SIGTERM)
+        if fails:
+            raise ConnectionError("not there")
+
+    handler = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
+    try:
+        monkeypatch.setattr("ray.init", connect)
+        if fails:
+            with pytest.raises(ConnectionError):
+                init(address="local")
+        else:
+            init(address="local")
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert came == [signal.SIGTERM] * 2
