@@ -372,8 +372,8 @@ async def test_a_replica_in_trouble_is_waited_for_as_long_as_one_that_is_not_the
     make_gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cluster.gateway.engines.connections.INTRODUCTION_SECONDS", 0.01)
-    gateway = await make_gateway(Taking("its workers restart"), max_attempts=3, patience=0.3)
-    with pytest.raises(EngineDead, match="the engine replica could not continue for 0 s: its workers restart"):
+    gateway = await make_gateway(Taking("its workers restart"), max_attempts=3, patience=3.0)
+    with pytest.raises(EngineDead, match="the engine replica could not continue for 3 s: its workers restart"):
         await asyncio.wait_for(tokens(gateway), SECONDS)
 
 
