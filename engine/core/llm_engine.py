@@ -49,7 +49,7 @@ class LLMEngine:
     @property
     def _moves_blocks(self) -> bool:
         """Whether steps are wanted that only keep blocks, or bring them."""
-        return self.dead is None and self.scheduler.wants_steps
+        return self.dead is None and self.scheduler.third_tier.wants_steps
 
     @property
     def is_quiet(self) -> bool:
@@ -114,7 +114,7 @@ class LLMEngine:
         if self.is_frozen or not config.kv_leaving_size:
             done.set_result(None)
             return
-        self.scheduler.leave(most_blocks, apart=config.kv_leaving_path is not None)
+        self.scheduler.third_tier.leave(most_blocks, apart=config.kv_leaving_path is not None)
         self._handing_over.leave(self.scheduler.blocks.host_tier, done)
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class LLMEngine:
         self.scheduler.preemption.costs.measured(plan, seconds)
         self.scheduler.budget.pace.measured(plan, output.execute_ns)
         if len(output.fetched):
-            self.scheduler.fetched(output.fetched.tolist(), len(output.execute_ns))
+            self.scheduler.third_tier.fetched(output.fetched.tolist(), len(output.execute_ns))
         outputs, ended = self.processor.process(plan, output, self.scheduler, now)
         self._send_masks()  # at once: workers may be waiting for them
         for group in ended:

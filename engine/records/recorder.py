@@ -162,8 +162,8 @@ class Recorder:
 
     def stats(self, scheduler: Scheduler, num_discarded_rows: int) -> EngineStats:
         blocks, queues, preemption = scheduler.blocks, scheduler.queues, scheduler.preemption
-        shelf, (num_aside, num_aside_tokens) = blocks.last_shelf, scheduler.fetching.aside()
-        num_fetching, num_fetched = scheduler.fetching.counts()
+        shelf, (num_aside, num_aside_tokens) = blocks.last_shelf, scheduler.third_tier.fetching.aside()
+        num_fetching, num_fetched = scheduler.third_tier.fetching.counts()
         return EngineStats(
             num_requests_running=len({lane.group for lane in queues.running}),
             num_requests_waiting=queues.waiting.num_requests + num_aside,

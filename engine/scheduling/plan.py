@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from engine.pooling import Pooling
 from engine.scheduling.drafts.model_drafter import ModelDrafter
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
 
@@ -65,6 +66,15 @@ class ScheduledSequence:
 
     def whole(self) -> "ScheduledSequence":
         return self
+
+    def pool(self, pooling: Pooling) -> None:
+        """Add what the step computes for a request that asks for numbers."""
+        if pooling.type == "mean":
+            self.num_pooled = self.num_tokens
+        elif pooling.type == "last":
+            self.num_pooled = int(self.is_end)
+        else:
+            self.num_given = len(pooling.token_ids) if self.is_end else 0
 
     @property
     def num_rows(self) -> int:

@@ -9,17 +9,15 @@ from collections.abc import Iterable
 
 from engine.config import EngineConfig
 from engine.executor import Executor
-from engine.pooling import Pooling
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.budget.token_budget import TokenBudget, step_limits
 from engine.scheduling.drafts.drafting import Drafting
 from engine.scheduling.plan import PlainRow, ScheduledSequence, SchedulerOutputs
 from engine.scheduling.preemption import Preemption, PreemptionCosts
-from engine.scheduling.queues import Fetching, Queues
+from engine.scheduling.queues import Queues
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
+from engine.scheduling.tiers.third_tier import ThirdTier
 from engine.scheduling.waiting.waiting_queue import WaitingQueue
-
-LEFT_SECONDS = 60.0  # for which blocks may be found that an engine has left: longer than it stays to serve them
 
 
 class Scheduler:
@@ -44,9 +42,7 @@ class Scheduler:
         self.preemption = Preemption(self.queues, PreemptionCosts(swap_seconds_per_block))
         self._returns_tokens = limits.runs_ahead and limits.num_stages > 1
         self._max_loras = config.max_loras
-        self._hands_over = config.kv_role == "producer"
-        self._reads_blocks = config.reads_blocks
-        self.fetching = Fetching(self.queues)
+        self.third_tier = ThirdTier(config, self.queues)
         self.step = 0
         self._shares = waiting.shares
 
@@ -56,27 +52,9 @@ class Scheduler:
 
     def add(self, group: SequenceGroup) -> None:
         self._drafting.prepare(group)
-        if group.request.is_prefilled:
-            seq = group.seqs[0]
-            self.blocks.prefixes.expect(seq, seq.num_prompt_tokens, _salt(group, seq), group.request.blocks_at)
-        if group.request.resume.blocks_at is not None and self._reads_blocks:
-            self._expect_left(group, group.request.resume.blocks_at)
+        self.third_tier.expect(group)
         for lane in group.lanes:
             self.queues.waiting.add(lane)
-
-    def _expect_left(self, group: SequenceGroup, place: str) -> None:
-        """The engine that the request comes from has stored its blocks there."""
-        self.blocks.open_shelf(LEFT_SECONDS)
-        for seq in group.seqs:
-            self.blocks.prefixes.expect(seq, len(seq.token_ids), _salt(group, seq), place or None)
-
-    def leave(self, most_blocks: int, *, apart: bool) -> None:
-        """The engine is to end: the third tier gets the blocks of all that runs; `HostTier`'s
-        `num_done` tells what it has got. See `BlockManager.leave`.
-        """
-        self._hands_over = True
-        lanes = (*self.queues.running, *self.queues.swapped)
-        self.blocks.leave([seq for lane in lanes for seq in lane.seqs], most_blocks, apart=apart)
 
     def schedule(self) -> SchedulerOutputs:
         """The next step; it `is_empty` if there is nothing to do before a step in flight ends."""
@@ -85,43 +63,19 @@ class Scheduler:
             return plan
         plan.lanes = self.queues.cohorts.take_turn(self.budget.is_ready)
         plan.max_tokens = self.budget.max_tokens(plan)
-        if self.blocks.shelf is not None and self.blocks.shelf.is_late:
-            self.fetching.bring_back()
+        self.third_tier.look_again()
         self._schedule_running(plan)
         if not plan.preempted:
             self._swap_in(plan)
             if not self.queues.swapped:
                 self._admit_waiting(plan)
         is_idle = not self.queues.running
-        moves = self.blocks.take_moves(is_step=bool(plan.scheduled) or (is_idle and self.wants_steps))
+        moves = self.blocks.take_moves(is_step=bool(plan.scheduled) or (is_idle and self.third_tier.wants_steps))
         plan.blocks_to_swap_out, plan.blocks_to_swap_in, plan.blocks_to_copy = moves
-        self._use_shelf(plan, is_idle=is_idle)
+        self.third_tier.plan(plan, is_idle=is_idle)
         if not plan.is_empty:
             self.step += 1
         return plan
-
-    @property
-    def wants_steps(self) -> bool:
-        """Whether some are wanted that only bring blocks to the third tier, or from it."""
-        tier, shelf = self.blocks.host_tier, self.blocks.shelf
-        if shelf is None:
-            return False
-        return tier.has_unsaved or shelf.has_unstored or (shelf.num_fetching > 0 and not shelf.is_late)
-
-    def _use_shelf(self, plan: SchedulerOutputs, *, is_idle: bool) -> None:
-        shelf = self.blocks.shelf
-        if shelf is None:
-            return
-        if shelf.is_over:
-            self.blocks.close_shelf()
-            return
-        plan.awaits_fetches = is_idle and shelf.num_fetching > 0 and not shelf.is_late
-        if not plan.is_empty or shelf.has_unstored or shelf.has_new_fetches:
-            written = {slot for _, slot in plan.blocks_to_swap_out}
-            plan.blocks_to_store, plan.blocks_to_fetch = shelf.take_transfers(written)
-            plan.fetch_addresses = shelf.addresses_of(plan.blocks_to_fetch)
-            plan.awaits_stores = self._hands_over and bool(plan.blocks_to_store)
-        plan.num_stored = self.blocks.host_tier.num_done
 
     def _schedule_running(self, plan: SchedulerOutputs) -> None:
         blocks, budget = self.queues.blocks, self.budget
@@ -185,7 +139,7 @@ class Scheduler:
         return self.blocks.num_blocks_to_swap_in(lane.seqs, lane.group.prefix_salt)
 
     def _num_blocks_to_admit(self, lane: Lane) -> int:
-        return sum(self.blocks.num_blocks_to_admit(seq, _salt(lane.group, seq)) for seq in lane.seqs)
+        return sum(self.blocks.num_blocks_to_admit(seq, lane.group.salt_of(seq)) for seq in lane.seqs)
 
     def _admit_waiting(self, plan: SchedulerOutputs) -> None:
         while (lane := self.queues.waiting.first()) is not None:
@@ -202,8 +156,7 @@ class Scheduler:
                 return
             if not self.queues.fits(lane, self.queues.num_admissible_blocks, self._num_blocks_to_admit):
                 return
-            if any(self.blocks.prefixes.fetch(seq, _salt(lane.group, seq)) for seq in lane.seqs):
-                self.fetching.set_aside(lane)
+            if self.third_tier.sets_aside(lane):
                 continue
             self.queues.run(lane)
             plan.admitted.append(lane.group)
@@ -241,7 +194,7 @@ class Scheduler:
         seq.candidates = None  # arrived while it waited: the row is computed again, and returns them again
         if group.pooling is not None:  # its sum begins again
             seq.pooled, seq.first_valid_step = None, self.step
-        self.blocks.admit(seq, _salt(group, seq))
+        self.blocks.admit(seq, group.salt_of(seq))
         if group.metrics.first_scheduled_time is None and lane is group.lanes[0]:
             block_size = self.blocks.block_size
             group.num_cached_tokens = min(len(seq.block_table) * block_size, seq.num_prompt_tokens)
@@ -266,7 +219,7 @@ class Scheduler:
             group, seq, start, num_rows, first, num_prompt_rows, num_samples, is_end, drafts=drafts
         )
         if group.pooling is not None:
-            _pool(entry, group.pooling)
+            entry.pool(group.pooling)
         plan.scheduled.append(entry)
         plan.others.append(entry)
         plan.num_tokens += num_rows
@@ -302,12 +255,6 @@ class Scheduler:
             self._shares.charge(entry.group.request.share, entry.num_accepted)
         if seq.drafter is not None:
             seq.drafter.judge(len(seq.token_ids), len(entry.drafts), entry.num_accepted)
-
-    def fetched(self, fetched: list[list[int]], num_ranks: int) -> None:
-        """Ranks have read blocks of the third tier: who waited for any may look again."""
-        if self.blocks.shelf is not None:
-            self.blocks.shelf.answered(fetched, num_ranks)
-            self.fetching.bring_back()
 
     def retire(self, group: SequenceGroup, seq: Sequence) -> None:
         """A choice has ended: free its blocks and its place, even if a step with it is in
@@ -347,24 +294,5 @@ class Scheduler:
         for lane in requeued:
             self.queues.requeue(lane)
         self.queues.blocks = blocks
-        for group in self.fetching:
-            for seq in group.seqs:
-                seq.num_sought_blocks = 0
-        self.fetching.bring_back()
+        self.third_tier.start_over()
         return list(dict.fromkeys(lane.group for lane in requeued))
-
-
-def _salt(group: SequenceGroup, seq: Sequence) -> bytes | None:
-    """The salt of the cached blocks that the sequence may use."""
-    needs_all = group.wants_prompt_logprobs(seq) or (group.pooling is not None and group.pooling.type == "mean")
-    return None if needs_all else group.prefix_salt
-
-
-def _pool(entry: ScheduledSequence, pooling: Pooling) -> None:
-    """Add what the step computes for a request that asks for numbers."""
-    if pooling.type == "mean":
-        entry.num_pooled = entry.num_tokens
-    elif pooling.type == "last":
-        entry.num_pooled = int(entry.is_end)
-    else:
-        entry.num_given = len(pooling.token_ids) if entry.is_end else 0

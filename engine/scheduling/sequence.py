@@ -232,6 +232,11 @@ class SequenceGroup:
                 return False
         return True
 
+    def salt_of(self, seq: Sequence) -> bytes | None:
+        """The salt of the cached blocks that the sequence may use; None: it may use none."""
+        needs_all = self.wants_prompt_logprobs(seq) or (self.pooling is not None and self.pooling.type == "mean")
+        return None if needs_all else self.prefix_salt
+
     def wants_prompt_logprobs(self, seq: Sequence) -> bool:
         """Whether the sequence has prompt logprobs to compute, which the cache does not hold."""
         return (

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -73,16 +73,22 @@ class Replicas:
         return None
 
 
-@pytest.fixture
-async def replicas() -> AsyncIterator[list[Replica]]:
+@asynccontextmanager
+async def two_replicas(config: EngineConfig) -> AsyncIterator[list[Replica]]:
     replicas = []
     for _ in range(2):
         replica = Replica.__new__(Replica)
-        await replica.__init__(CONFIG, this_process())
+        await replica.__init__(config, this_process())
         replicas.append(replica)
     yield replicas
     for replica in replicas:
         await replica.stop()
+
+
+@pytest.fixture
+async def replicas() -> AsyncIterator[list[Replica]]:
+    async with two_replicas(CONFIG) as replicas:
+        yield replicas
 
 
 @pytest.fixture

@@ -104,6 +104,14 @@ class Streams:
         return sum((len(p) + len(ids) - 1) // BLOCK for p, ids in zip(prompts(), self.output_ids, strict=True))
 
 
+def left_in(folder: SharedFolder, **kind: object) -> Streams:
+    """Those of an engine that has ended."""
+    streams = Streams()
+    with leaving_engine(folder, **kind) as engine:
+        streams.leave(engine)
+    return streams
+
+
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_another_engine_goes_on_with_the_blocks(
     alone: list[object], kind: dict[str, object], folder: SharedFolder
@@ -130,9 +138,7 @@ def test_an_engine_that_is_told_of_no_place_has_no_third_tier(alone: list[object
 
 
 def test_what_another_engine_has_left_is_forgotten_after_a_while(folder: SharedFolder) -> None:
-    streams = Streams()
-    with leaving_engine(folder) as engine:
-        streams.leave(engine)
+    streams = left_in(folder)
     with leaving_engine(None) as engine:
         streams.go_on(engine, str(folder.path))
         stats, shelf = engine.stats(), engine.scheduler.blocks.shelf
@@ -147,9 +153,7 @@ def test_what_another_engine_has_left_is_forgotten_after_a_while(folder: SharedF
 def test_damaged_and_missing_blocks_are_computed_again(
     alone: list[object], kind: dict[str, object], folder: SharedFolder
 ) -> None:
-    streams = Streams()
-    with leaving_engine(folder, **kind) as engine:
-        streams.leave(engine)
+    streams = left_in(folder, **kind)
     blocks = [path for path in files_in(folder.path) if path.name != "lock"]
     for number, path in enumerate(blocks[::5]):
         damage(path, number % 5)
@@ -160,18 +164,14 @@ def test_damaged_and_missing_blocks_are_computed_again(
 
 @pytest.mark.parametrize("place", ["/dev/shm/squadron-blocks-gone", "127.0.0.1:1/dev/shm/squadron-blocks-gone", ""])
 def test_without_any_block_all_is_computed_again(alone: list[object], folder: SharedFolder, place: str) -> None:
-    streams = Streams()
-    with leaving_engine(folder) as engine:
-        streams.leave(engine)
+    streams = left_in(folder)
     with leaving_engine(None) as engine:
         assert streams.go_on(engine, place) == alone
         assert engine.stats().num_blocks_fetched == 0 < engine.stats().num_blocks_missed
 
 
 def test_blocks_go_to_another_node(alone: list[object], folder: SharedFolder) -> None:
-    streams = Streams()
-    with leaving_engine(folder) as engine:
-        streams.leave(engine)
+    streams = left_in(folder)
     server = BlockServer(str(folder.path), "127.0.0.1", SECRET)
     before = folder.last_read
     try:
@@ -194,9 +194,7 @@ def test_a_full_folder_holds_nobody_up(
         whole(self, name, data)
 
     monkeypatch.setattr(Folder, "write", write)
-    streams = Streams()
-    with leaving_engine(folder) as engine:
-        streams.leave(engine)
+    streams = left_in(folder)
     with leaving_engine(None) as engine:
         assert streams.go_on(engine, str(folder.path)) == alone
         assert engine.stats().num_blocks_fetched > 0 < engine.stats().num_blocks_missed

@@ -97,5 +97,5 @@ def test_a_dead_engine_has_nothing_to_do() -> None:
     add_request(engine, "r", [1, 2, 3] * 20, SamplingParams(max_tokens=50, ignore_eos=True))
     while engine.dead is None:
         engine.step()
-    assert engine.scheduler.wants_steps
+    assert engine.scheduler.third_tier.wants_steps
     assert not engine.has_work and not engine.has_unfinished_requests()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from cluster.gateway.gateway import Gateway
-from cluster.owner import this_process
 from cluster.replica.changes.start import with_own_folder
 from cluster.replica.leaving import left_blocks
 from cluster.replica.leaving.left_blocks import LeftBlocks
@@ -18,7 +17,7 @@ from engine.offload import shared_folder
 from engine.offload.shared_folder import is_shared
 from engine.request import Request
 from engine.sampling_params import SamplingParams
-from tests.cluster.replica.test_deployment import CONFIG, SECONDS, Replica, Replicas, tokens_of
+from tests.cluster.replica.test_deployment import CONFIG, SECONDS, Replica, Replicas, tokens_of, two_replicas
 
 LEAVING = CONFIG.model_copy(update={"kv_leaving_size": 0.5, "kv_peer_secret": "a secret of this test"})
 PARAMS = SamplingParams(max_tokens=800, seed=7, ignore_eos=True)
@@ -34,15 +33,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def replicas() -> AsyncIterator[list[Replica]]:
-    replicas = []
-    for _ in range(2):
-        replica = Replica.__new__(Replica)
-        await replica.__init__(LEAVING, this_process())
-        replicas.append(replica)
-    yield replicas
-    for replica in replicas:
-        await replica.stop()
-        assert not folder_of(replica).exists()
+    async with two_replicas(LEAVING) as replicas:
+        yield replicas
+    assert not any(folder_of(replica).exists() for replica in replicas)
 
 
 @pytest.fixture

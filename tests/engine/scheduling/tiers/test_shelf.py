@@ -148,7 +148,7 @@ def test_reads_that_never_end_hold_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     first, second = (make_engine(Knobs(num_blocks=60, num_cpu_blocks=60, third_tier="whole")) for _ in range(2))
     expected = run(first, [Request("r", prompt, params, 0, None)])["r"].outputs
     second.keeping.known.contents |= first.keeping.known.contents
-    monkeypatch.setattr(second.scheduler, "fetched", lambda *_: None)
+    monkeypatch.setattr(second.scheduler.third_tier, "fetched", lambda *_: None)
     shelf = second.scheduler.blocks.shelf
     add_request(second, "r", prompt, params)
     assert not any(second.step() for _ in range(20))
@@ -170,12 +170,12 @@ def test_reads_that_come_one_by_one_hold_a_request_for_a_while_only(monkeypatch:
     first, second = (make_engine(Knobs(num_blocks=60, num_cpu_blocks=60, third_tier="whole")) for _ in range(2))
     expected = run(first, [Request("r", prompt, params, 0, None)])["r"].outputs
     second.keeping.known.contents |= first.keeping.known.contents
-    whole = second.scheduler.fetched
-    monkeypatch.setattr(second.scheduler, "fetched", lambda *_: whole([], 1))
+    whole = second.scheduler.third_tier.fetched
+    monkeypatch.setattr(second.scheduler.third_tier, "fetched", lambda *_: whole([], 1))
     add_request(second, "r", prompt, params)
     assert not any(second.step() for _ in range(20))
     monkeypatch.setattr("engine.scheduling.tiers.prefix_index.SEEK_SECONDS", 0.0)
-    second.scheduler.fetched([], 1)
+    second.scheduler.third_tier.fetched([], 1)
     deltas = []
     while not deltas or not deltas[-1].finished:
         deltas += second.step()
@@ -223,11 +223,11 @@ def test_requests_are_counted_while_blocks_are_read_for_them_and_until_they_begi
     assert counts() == (3, 3, 0)
     *slots, last = shelf.held()
     for slot in slots:
-        scheduler.fetched([[slot, 1]], num_ranks=1)
+        scheduler.third_tier.fetched([[slot, 1]], num_ranks=1)
         assert counts() == (3, 3, 0), "another block is still being read"
         scheduler.schedule()
         assert counts() == (3, 3, 0)
-    scheduler.fetched([[last, 1]], num_ranks=1)
+    scheduler.third_tier.fetched([[last, 1]], num_ranks=1)
     assert counts() == (3, 0, 3)
     second.requests.abort("r2")
     assert counts() == (2, 0, 2)
