@@ -10,6 +10,7 @@ from engine.sampling_columns import SamplingColumns
 NO_RANGES = np.empty((0, 2), np.int32)
 NO_FILES = np.empty((0, 5), np.int32)
 NO_RUNS = np.empty((0, 3), np.int32)
+NO_CHANGES = np.empty((0, 3), np.int32)
 NOTHING_DRAFTED = np.empty((0, 6), np.int32)
 NO_IDS = np.empty(0, np.int32)
 
@@ -19,9 +20,10 @@ class ExecuteModelRequest:
     """One step. Workers do, in this order: store, swap out, swap in, copy, write keys and values,
     attend, sample. Fetches go on beside it and later steps, until a worker's answer has them.
 
-    T token rows, of S sequences in order: sequence s has rows query_starts[s]:query_starts[s + 1]
-    and blocks block_ids[block_starts[s]:block_starts[s + 1]]. R sampled rows. A request that only
-    moves blocks (T = 0) is still a step. Block 0 is the null block, which no sequence has.
+    T token rows, of S sequences in order: sequence s has rows query_starts[s]:query_starts[s + 1],
+    and its blocks in row table_rows[s] of the block tables, of which each rank has a copy: a step
+    brings what has changed in them. R sampled rows. A request that only moves blocks (T = 0) is
+    still a step. Block 0 is the null block, which no sequence has.
     """
 
     epoch: int
@@ -31,8 +33,6 @@ class ExecuteModelRequest:
     slot_mapping: np.ndarray  # [T] int32: block_id * block_size + offset, where the row's key and value are written
     query_starts: np.ndarray  # [S + 1] int32
     context_lens: np.ndarray  # [S] int32: tokens in the cache once this step's are written
-    block_starts: np.ndarray  # [S + 1] int32
-    block_ids: np.ndarray  # [*] int32: those that hold a sequence's context, in order
     sampled_rows: np.ndarray  # [R] int32: token rows; one row may be sampled several times (n > 1)
     sampling: SamplingColumns
     # Input ids not known to the driver yet: for each (r, s), input_ids[r] is the token sampled at
@@ -42,6 +42,13 @@ class ExecuteModelRequest:
     blocks_to_swap_out: np.ndarray  # [*, 2] int32: device block -> host block
     blocks_to_swap_in: np.ndarray  # [*, 2] int32: host block -> device block
     blocks_to_copy: np.ndarray  # [*, 2] int32: device block -> device block
+    table_rows: np.ndarray = field(default_factory=lambda: NO_IDS)  # [S] int32
+    # (row, column, block) in the order in which they were made, since the step before.
+    table_changes: np.ndarray = field(default_factory=lambda: NO_CHANGES)  # [*, 3] int32
+    # Not sent: `BlockTables` adds the blocks block_ids[block_starts[s]:block_starts[s + 1]] that
+    # hold a sequence's context, in order.
+    block_starts: np.ndarray = field(default_factory=lambda: NO_IDS)  # [S + 1] int32
+    block_ids: np.ndarray = field(default_factory=lambda: NO_IDS)  # [*] int32
     awaits_masks: bool = False  # its `StepMasks` follow, for which sampling waits
     returns_tokens: bool = False  # of its rows from the last stage to the first: a later step may carry them
     # Token rows [first, end) whose hidden states are summed.

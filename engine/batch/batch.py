@@ -6,7 +6,7 @@ import numpy as np
 
 from engine.batch.masks import awaits_masks
 from engine.batch.sampling_rows import SampledRow, sampling_columns
-from engine.ragged import gathered, starts_of
+from engine.ragged import starts_of
 from engine.request import Adapter
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.plan import Part, PlainRow, ScheduledSequence, SchedulerOutputs
@@ -24,9 +24,9 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
     owner = np.repeat(np.arange(len(scheduled), dtype=np.int32), num_tokens)
     positions = np.arange(plan.num_tokens, dtype=np.int32) - query_starts[owner] + starts[owner]
     context_lens = starts + num_tokens
-    block_starts, block_ids = _blocks(plan, context_lens, blocks)
-    size = blocks.block_size
-    slot_mapping = block_ids[block_starts[owner] + positions // size] * size + positions % size
+    table_rows = np.array([entry.seq.row for entry in scheduled], np.int32)
+    size, width = blocks.block_size, blocks.tables.shape[1]
+    written = blocks.tables.take(table_rows.astype(np.int64)[owner] * width + positions // size)
     input_ids, carried_steps, carried_rows = _input_ids(scheduled)
     sampled_rows, rows_sampled = _sampled_rows(plan, query_starts)
     adapter_runs, adapters = _adapter_runs(scheduled, query_starts)
@@ -36,11 +36,11 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         step=plan.step,
         input_ids=input_ids,
         positions=positions,
-        slot_mapping=slot_mapping.astype(np.int32, copy=False),
+        slot_mapping=written * size + positions % size,
         query_starts=query_starts,
         context_lens=context_lens,
-        block_starts=block_starts,
-        block_ids=block_ids,
+        table_rows=table_rows,
+        table_changes=blocks.take_changes(),
         sampled_rows=sampled_rows,
         sampling=sampling_columns(rows_sampled),
         carried_steps=carried_steps,
@@ -62,18 +62,6 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         drafting=drafting,
         draft_ids=draft_ids,
     )
-
-
-def _blocks(plan: SchedulerOutputs, context_lens: np.ndarray, blocks: BlockManager) -> tuple[np.ndarray, np.ndarray]:
-    """One long context beside short ones costs its own blocks, and not a row as wide for each. The
-    draft model's guesses have room, too.
-    """
-    scheduled, lengths = plan.scheduled, context_lens
-    if any([entry.num_proposals for entry in plan.others]):
-        lengths = lengths + np.array([entry.num_proposals for entry in scheduled], np.int32)
-    starts = starts_of(-(-lengths // blocks.block_size))
-    rows = np.array([entry.seq.row for entry in scheduled], np.int64)
-    return starts, gathered(blocks.tables.reshape(-1), rows * blocks.tables.shape[1], starts)
 
 
 def _input_ids(scheduled: list[Part]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

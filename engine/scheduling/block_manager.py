@@ -51,10 +51,10 @@ class BlockManager:
         self.last_shelf = self.shelf  # that one, or the last one that there was: its figures count
         self.host_tier = HostTier(self.device, self.host, self.shelf if stores_a_step else None, stores_a_step)
         self.prefixes = PrefixIndex(block_size, self.device, self.host, self.shelf, changes)
-        # A row for each running sequence, padded with the null block, so that a step's tables are
-        # one gather.
+        # A row for each running sequence, padded with the null block. Workers have copies.
         self.tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), np.int32)
         self.max_blocks = min(self.tables.shape[1], self.device.num_usable)  # that one sequence may have
+        self._changes: list[int] = []  # row, column and block of each that workers have not been told
         self._free_rows = list(range(max_num_seqs - 1, -1, -1))
         self._swap_out: Moves = []
         self._swap_in: Moves = []
@@ -297,6 +297,14 @@ class BlockManager:
         self._swap_out, self._swap_in, self._copy, self._read = [], [], [], []
         return moves
 
+    def take_changes(self) -> np.ndarray:
+        """Of the tables, since the last call; see `ExecuteModelRequest.table_changes`. Freed rows
+        and ends of rows are none: nobody reads them before they are written.
+        """
+        changes = np.array(self._changes, np.int32).reshape(-1, 3)
+        self._changes.clear()
+        return changes
+
     def _stop_loading(self, seq: Sequence) -> None:
         """Give up what is still on the host, and the blocks that it would have filled."""
         if not seq.host_block_table:
@@ -331,11 +339,16 @@ class BlockManager:
         self._copy.append((old, new))
         self.device.release(old)
         seq.block_table[index] = new
-        self.tables[seq.row, index] = new
+        self._set(seq, index, new)
 
     def _append(self, seq: Sequence, block: int) -> None:
-        self.tables[seq.row, len(seq.block_table)] = block
+        self._set(seq, len(seq.block_table), block)
         seq.block_table.append(block)
+
+    def _set(self, seq: Sequence, column: int, block: int) -> None:
+        assert seq.row is not None, "only running sequences have blocks"
+        self.tables[seq.row, column] = block
+        self._changes += (seq.row, column, block)
 
     def _leave_row(self, seq: Sequence) -> None:
         if seq.row is not None:

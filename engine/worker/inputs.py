@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest
+from engine.worker.cache.block_tables import BlockTables
 from engine.worker.device.transfer import upload, zeros
 from engine.worker.head.drawn_tokens import DrawnTokens
 from engine.worker.step_tensors import StepTensors, table_arrays, write_tables
@@ -23,6 +24,7 @@ class Inputs:
     def __init__(self, model: Decoder) -> None:
         self._stage = model.stage
         self._device = model.device
+        self.tables = BlockTables()
         self.drawn = DrawnTokens(model.stage)
 
     def step_tensors(self, request: ExecuteModelRequest, received: Tensor | None) -> StepTensors:

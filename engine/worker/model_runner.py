@@ -87,6 +87,7 @@ class ModelRunner:
         the tokens on which a draft model guesses.
         """
         launched_ns = time.perf_counter_ns()
+        request = self._inputs.tables.read(request)
         self.moves.move(request)
         if self._stage.is_first and not self._stage.is_last:
             self._inputs.drawn.take(request)

@@ -1,13 +1,16 @@
 """A plan becomes arrays: whose rows are where, what they read, and what is sampled."""
 
+from concurrent.futures import Future
 from itertools import pairwise
 
 import numpy as np
 
 from engine.batch.batch import build_request
 from engine.core.llm_engine import LLMEngine
+from engine.outputs import SamplerOutput
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
+from engine.worker.cache.block_tables import BlockTables
 from tests.engine.support.arrivals import add_request
 from tests.engine.support.workloads import Knobs, make_engine
 
@@ -57,12 +60,36 @@ def test_slots_follow_the_blocks() -> None:
     engine = make_engine(Knobs())
     for number in range(3):
         add_request(engine, str(number), [number + 1] * (16 * number + 5), PARAMS)
-    request = next_request(engine)
+    request = BlockTables().read(next_request(engine))
     assert request.block_starts.tolist() == [0, 1, 3, 6]
     assert len(set(request.block_ids.tolist()) - {0}) == 6
     for table, rows in zip(tables_of(request), rows_of(request), strict=True):
         positions = request.positions[rows]
         assert request.slot_mapping[rows].tolist() == (table[positions // 16] * 16 + positions % 16).tolist()
+
+
+def submitted_by(engine: LLMEngine) -> list[ExecuteModelRequest]:
+    """All that it submits from now on, with their blocks."""
+    requests: list[ExecuteModelRequest] = []
+    tables, submit = BlockTables(), engine.executor.submit
+
+    def keep(request: ExecuteModelRequest) -> Future[SamplerOutput]:
+        requests.append(tables.read(request))
+        return submit(request)
+
+    engine.executor.submit = keep
+    return requests
+
+
+def test_a_block_is_named_once() -> None:
+    engine = make_engine(Knobs())
+    requests = submitted_by(engine)
+    add_request(engine, "long", [1] * 40, SamplingParams(max_tokens=20, ignore_eos=True))
+    while engine.has_unfinished_requests():
+        engine.step()
+    assert requests[0].table_changes[:, :2].tolist() == [[0, 0], [0, 1], [0, 2]]
+    assert [row for request in requests[1:] for row in request.table_changes[:, :2].tolist()] == [[0, 3]]
+    assert [len(request.block_ids) for request in requests] == [3] * 9 + [4] * 11
 
 
 def test_prompt_logprobs_sample_the_rows_before_their_tokens() -> None:
@@ -78,9 +105,11 @@ def test_prompt_logprobs_sample_the_rows_before_their_tokens() -> None:
 
 def test_forks_copy_before_they_write() -> None:
     engine = make_engine(Knobs())
+    requests = submitted_by(engine)
     add_request(engine, "beams", [3] * 20, SamplingParams(beam_width=2, temperature=0.0, max_tokens=9))
     engine.step()
-    request = next_request(engine)
+    engine.step()
+    request = requests[1]
     tables = np.stack(tables_of(request))
     ((source, target),) = request.blocks_to_copy.tolist()
     assert tables[0, 0] == tables[1, 0] and {tables[0, 1], tables[1, 1]} == {source, target}
