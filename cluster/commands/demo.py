@@ -8,7 +8,7 @@ import time
 
 from cluster.api.edge.hosts import LOOPBACK_HOSTS
 from cluster.commands.ask import ask
-from cluster.launch.app import build_app
+from cluster.launch.app import build_demonstration
 from cluster.launch.machine import check_port, free_port
 from cluster.launch.node.logs import KeptLogs
 from cluster.launch.packages import ROOT
@@ -40,7 +40,7 @@ def run(*, once: bool, port: int | None) -> None:
     progress.tell("Starting Ray on this machine")
     with ray_cluster(num_workers=4, kept_logs=KeptLogs()) as ray:
         progress.tell("Starting Ray Serve, a gateway, an engine and 4 workers (TP=2 × PP=2, on CPU)")
-        application = build_app({"engine": ENGINE, "allowed_hosts": LOOPBACK_HOSTS}, kills_workers=True)
+        application = build_demonstration({"engine": ENGINE, "allowed_hosts": LOOPBACK_HOSTS})
         with serving(application, host=LOOPBACK, port=port) as server:
             progress.tell(server.ingress.report)
             progress.tell(f"Ready. Asking: {QUESTION}")

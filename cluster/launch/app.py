@@ -18,11 +18,22 @@ APP_NAME = "squadron"
 ONE_LOOP = {"env_vars": {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}}
 
 
-def build_app(args: dict[str, Any], *, kills_workers: bool = False) -> serve.Application:
+def build_app(args: dict[str, Any]) -> serve.Application:
     """The application: a gateway bound to the engines of each model. `args` are those of an
-    `AppConfig`; raises InvalidConfig. `kills_workers`: see `GatewayOptions`; Serve, which calls
-    this for a file of configs/serve, gives `args` alone, and these have no such key.
+    `AppConfig`; raises InvalidConfig. Serve calls this for a file of configs/serve, and calls no
+    function that has a second parameter, optional or not.
     """
+    return _build(args, kills_workers=False)
+
+
+def build_demonstration(args: dict[str, Any]) -> serve.Application:
+    """The same with `kills_workers` (see `GatewayOptions`), for which `args` have no key. Raises
+    InvalidConfig.
+    """
+    return _build(args, kills_workers=True)
+
+
+def _build(args: dict[str, Any], *, kills_workers: bool) -> serve.Application:
     config = read_app_config(args)
     models = config.all_models()
     engine_configs = [settled(planned(model.engine_config())[0], config.max_gpus) for model in models]

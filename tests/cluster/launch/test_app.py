@@ -1,8 +1,11 @@
 """What is refused before anything starts, and what the deployments are told."""
 
 import pytest
+import yaml
+from ray._common.utils import import_attr
+from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 
-from cluster.launch.app import ONE_LOOP, build_app
+from cluster.launch.app import ONE_LOOP, build_app, build_demonstration
 from cluster.launch.packages import ROOT
 from cluster.telemetry.tracing import Telemetry
 from engine.errors import InvalidConfig
@@ -21,6 +24,16 @@ def test_refuses_configurations(arguments: dict[str, object], sentence: str) -> 
         build_app(arguments)
 
 
+def test_serve_builds_what_its_files_name() -> None:
+    """As `serve deploy` does: Serve refuses functions of two parameters."""
+    for path in sorted((ROOT / "configs/serve").glob("*.yaml")):
+        (application,) = yaml.safe_load(path.read_text())["applications"]
+        builder = import_attr(application["import_path"])
+        args = application["args"] | {"insecure_no_key": True, "api_key_file": None}
+        built = call_user_app_builder_with_args_if_necessary(builder, args)
+        assert built._bound_deployment.name == "GatewayDeployment"
+
+
 def test_builds_an_application_of_two_deployments() -> None:
     application = build_app(
         {"engine": {"model": "configs/demo", "tensor_parallel_size": 2, "pipeline_parallel_size": 2}, "num_gateways": 3}
@@ -36,7 +49,7 @@ def test_no_configuration_lets_a_page_kill_workers() -> None:
     args = {"engine": {"model": "configs/demo"}}
     *_, options = build_app(args)._bound_deployment.init_args
     assert not options.kills_workers
-    *_, options = build_app(args, kills_workers=True)._bound_deployment.init_args
+    *_, options = build_demonstration(args)._bound_deployment.init_args
     assert options.kills_workers
     with pytest.raises(InvalidConfig, match="kills_workers"):
         build_app(args | {"kills_workers": True})
