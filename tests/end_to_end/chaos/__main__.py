@@ -27,6 +27,7 @@ from tests.end_to_end.chaos import (
     updates,
 )
 from tests.end_to_end.chaos.options import NotPossibleHere, Options
+from tests.end_to_end.namespaces import lost_nodes
 
 SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "T1": kills.kill_workers,
@@ -61,16 +62,20 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "disk": disk.fill,
     "overload": overload.overload,
 }
+ON_MACHINES: dict[str, Callable[[Options], Report]] = {
+    "T7": lost_nodes.lose_nodes,
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.end_to_end.chaos",
         description=__doc__,
-        epilog="\n".join(str(scenario.__doc__) for scenario in SCENARIOS.values()),
+        epilog="\n".join(str(scenario.__doc__) for scenario in (*SCENARIOS.values(), *ON_MACHINES.values())),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = sorted({name.partition("-")[0] for name in SCENARIOS} | SCENARIOS.keys())
+    known = SCENARIOS | ON_MACHINES
+    names = sorted({name.partition("-")[0] for name in known} | known.keys())
     parser.add_argument("scenario", nargs="+", choices=names, metavar="SCENARIO", help="as below")
     parser.add_argument("--quick", action="store_true", help="few streams and faults")
     parser.add_argument("--without-recovery", action="store_true", help="no restart, one attempt: it must fail")
@@ -82,6 +87,12 @@ def main() -> int:
     parser.add_argument("--models", type=int, default=1, metavar="N", help="that T1, T4 and T5 serve (default: 1)")
     parser.add_argument(
         "--ingress", choices=WISHES, default=DEFAULT_WISH, help=f"of T14, T17 and T18 (default: {DEFAULT_WISH})"
+    )
+    parser.add_argument(
+        "--nodes",
+        choices=("here", "namespaces"),
+        default="here",
+        help=f"namespaces: on machines made of them, which needs root; of {', '.join(ON_MACHINES)} (default: here)",
     )
     parser.add_argument("--output", type=Path, metavar="DIR", help="write NAME.json there, with every stream's hash")
     given = parser.parse_args()
@@ -98,13 +109,16 @@ def main() -> int:
     )
     has_passed = True
     for name in given.scenario:
-        has_passed &= all([_run(scenario, options, given.output) for scenario in _named(name)])
+        scenarios = _named(name, ON_MACHINES if given.nodes == "namespaces" else SCENARIOS)
+        if not scenarios:
+            parser.error(f"there is no {name} with --nodes {given.nodes}")
+        has_passed &= all([_run(scenario, options, given.output) for scenario in scenarios])
     return 0 if has_passed else 1
 
 
-def _named(name: str) -> list[Callable[[Options], Report]]:
+def _named(name: str, among: dict[str, Callable[[Options], Report]]) -> list[Callable[[Options], Report]]:
     """T6 is T6-worker and T6-engine."""
-    return [scenario for known, scenario in SCENARIOS.items() if name in (known, known.partition("-")[0])]
+    return [scenario for known, scenario in among.items() if name in (known, known.partition("-")[0])]
 
 
 def _run(scenario: Callable[[Options], Report], options: Options, output: Path | None) -> bool:

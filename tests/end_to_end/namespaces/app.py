@@ -1,0 +1,90 @@
+"""An application on machines of namespaces: the gateway on the head, its engines on the others."""
+
+import contextlib
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.end_to_end.chaos.app import app_args
+from tests.end_to_end.chaos.options import NotPossibleHere
+from tests.end_to_end.chaos.processes import ENGINE, SERVING, find
+from tests.end_to_end.namespaces.machines import Machine, enter, is_inside, why_not
+from tests.end_to_end.namespaces.ray_nodes import ENGINES, HTTP_PORT, RayNodes, eventually
+
+KEPT_LOGS = "/tmp"
+
+
+@dataclass(slots=True)
+class App:
+    """`nodes` change as machines are lost and added."""
+
+    nodes: RayNodes
+    args: dict[str, Any]  # of build_app
+    next_number: int
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.nodes.head.address}:{HTTP_PORT}"
+
+    def with_engine(self) -> list[Machine]:
+        """Those on which an engine's driver is."""
+        return [machine for machine in self.nodes.workers.values() if find(ENGINE, machine.process.pid)]
+
+    def with_ranks(self) -> list[Machine]:
+        """Those on which processes of ranks are, but no engine's driver."""
+        others = [machine for machine in self.nodes.workers.values() if machine not in self.with_engine()]
+        return [machine for machine in others if find(SERVING, machine.process.pid)]
+
+    def add_worker(self) -> Machine:
+        number, self.next_number = self.next_number, self.next_number + 1
+        return self.nodes.add_worker(f"worker{number}", number)
+
+    def lose(self, machine: Machine) -> None:
+        """Without grace."""
+        del self.nodes.workers[machine.name]
+        machine.lose()
+
+
+def on_nodes(engine: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """For build_app: see `app_args`; engines on workers alone. Needs `inside`."""
+    return app_args(engine | {"node_labels": ENGINES}, insecure_no_key=True, **more)
+
+
+def inside() -> None:
+    """Returns in namespaces: see `enter`. Raises NotPossibleHere."""
+    if not is_inside() and (reason := why_not()):
+        raise NotPossibleHere(reason)
+    enter()
+
+
+@contextlib.contextmanager
+def running(args: dict[str, Any], num_workers: int) -> Iterator[App]:
+    """The application, ready. Workers join once the gateway is on the head, which so is not on
+    theirs. If the context is left by an exception, what Ray logged is kept, and the place printed.
+    """
+    app = App(RayNodes(), args, 2)
+    try:
+        app.nodes.start_head()
+        app.nodes.deploy(args)
+        for _ in range(num_workers):
+            app.add_worker()
+        eventually(lambda: len(app.nodes.alive()) == 1 + num_workers)
+        eventually(app.nodes.is_running)
+        yield app
+    except BaseException:
+        _keep_logs([app.nodes.head, *app.nodes.workers.values()])
+        raise
+    finally:
+        for machine in (app.nodes.head, *app.nodes.workers.values()):
+            machine.end()
+
+
+def _keep_logs(machines: Sequence[Machine]) -> None:
+    folder = tempfile.mkdtemp(prefix="squadron-nodes-", dir=KEPT_LOGS)
+    for machine in machines:
+        there = machine.root / "tmp/ray/session_latest/logs"
+        if there.exists():
+            subprocess.run(["cp", "-r", f"{there.resolve()}/", f"{folder}/{machine.name}"], check=False)
+    print(f"what Ray logged: {folder}", flush=True)
