@@ -27,7 +27,8 @@ from tests.end_to_end.chaos import (
     updates,
 )
 from tests.end_to_end.chaos.options import NotPossibleHere, Options
-from tests.end_to_end.namespaces import lost_nodes
+from tests.end_to_end.namespaces import lost_head, lost_nodes
+from tests.end_to_end.namespaces import updates as nodes_updates
 
 SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "T1": kills.kill_workers,
@@ -64,6 +65,9 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
 }
 ON_MACHINES: dict[str, Callable[[Options], Report]] = {
     "T7": lost_nodes.lose_nodes,
+    "T9-gcs": lost_head.lose_gcs,
+    "T9-head": lost_head.lose_head,
+    "T10": nodes_updates.update,
 }
 
 

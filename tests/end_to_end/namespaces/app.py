@@ -3,7 +3,7 @@
 import contextlib
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,8 @@ class App:
 
     @property
     def url(self) -> str:
-        return f"http://{self.nodes.head.address}:{HTTP_PORT}"
+        """At the head's door."""
+        return url_of(self.nodes.head)
 
     def with_engine(self) -> list[Machine]:
         """Those on which an engine's driver is."""
@@ -46,6 +47,25 @@ class App:
         del self.nodes.workers[machine.name]
         machine.lose()
 
+    def change(self, args: dict[str, Any]) -> None:
+        """Returns once Serve has all as it is to be."""
+        self.nodes.deploy(args)
+        eventually(self.nodes.is_running)
+
+    def keep_logs(self) -> None:
+        """Ray's, of the machines that are there."""
+        folder = tempfile.mkdtemp(prefix="squadron-nodes-", dir=KEPT_LOGS)
+        for machine in self.nodes.machines():
+            there = machine.root / "tmp/ray/session_latest/logs"
+            if there.exists():
+                subprocess.run(["cp", "-r", f"{there.resolve()}/", f"{folder}/{machine.name}"], check=False)
+        print(f"what Ray logged: {folder}", flush=True)
+
+
+def url_of(machine: Machine) -> str:
+    """Of the proxy on it."""
+    return f"http://{machine.address}:{HTTP_PORT}"
+
 
 def on_nodes(engine: dict[str, Any], **more: Any) -> dict[str, Any]:
     """For build_app: see `app_args`; engines on workers alone. Needs `inside`."""
@@ -60,31 +80,25 @@ def inside() -> None:
 
 
 @contextlib.contextmanager
-def running(args: dict[str, Any], num_workers: int) -> Iterator[App]:
-    """The application, ready. Workers join once the gateway is on the head, which so is not on
-    theirs. If the context is left by an exception, what Ray logged is kept, and the place printed.
+def running(args: dict[str, Any], num_workers: int, *, has_many_doors: bool = False) -> Iterator[App]:
+    """The application, ready, with a gateway on the head, or one on each node. If the context is
+    left by an exception, what Ray logged is kept, and the place printed.
     """
     app = App(RayNodes(), args, 2)
     try:
         app.nodes.start_head()
-        app.nodes.deploy(args)
+        if not has_many_doors:
+            app.nodes.deploy(args)  # no other node is there that a gateway could be placed on
         for _ in range(num_workers):
             app.add_worker()
         eventually(lambda: len(app.nodes.alive()) == 1 + num_workers)
+        if has_many_doors:
+            app.nodes.deploy(args, num_gateways=1 + num_workers)
         eventually(app.nodes.is_running)
         yield app
     except BaseException:
-        _keep_logs([app.nodes.head, *app.nodes.workers.values()])
+        app.keep_logs()
         raise
     finally:
-        for machine in (app.nodes.head, *app.nodes.workers.values()):
+        for machine in app.nodes.machines():
             machine.end()
-
-
-def _keep_logs(machines: Sequence[Machine]) -> None:
-    folder = tempfile.mkdtemp(prefix="squadron-nodes-", dir=KEPT_LOGS)
-    for machine in machines:
-        there = machine.root / "tmp/ray/session_latest/logs"
-        if there.exists():
-            subprocess.run(["cp", "-r", f"{there.resolve()}/", f"{folder}/{machine.name}"], check=False)
-    print(f"what Ray logged: {folder}", flush=True)

@@ -7,6 +7,7 @@ from cluster.chaos.report import Fault, Report
 from tests.end_to_end.chaos.options import QUICK_STREAMS, Options
 from tests.end_to_end.chaos.run import Deliver, Load, disturbed
 from tests.end_to_end.namespaces.app import App, inside, on_nodes, running
+from tests.end_to_end.namespaces.ray_nodes import eventually
 
 SETTLE_SECONDS = 5.0
 NUM_WORKERS = 3  # one of them spare
@@ -30,9 +31,10 @@ def _lose(app: App, num_faults: int, seconds: float) -> Deliver:
 
     async def deliver(faults: list[Fault]) -> None:
         for number in range(num_faults):
-            await asyncio.sleep(seconds)
             if number:
                 await asyncio.to_thread(app.add_worker)
+                await asyncio.to_thread(eventually, app.with_ranks)  # on the node that was spare
+            await asyncio.sleep(seconds)
             (machine,) = app.with_engine() if number % 2 else app.with_ranks()
             what = "engine and a stage" if number % 2 else "a stage"
             at = time.monotonic()

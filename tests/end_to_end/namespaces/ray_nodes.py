@@ -16,6 +16,7 @@ from tests.end_to_end.namespaces.machines import Machine, make_machine
 T = TypeVar("T")
 
 GCS_PORT, HTTP_PORT = 6379, 8000
+GATEWAYS = "GatewayDeployment"
 PATIENCE_SECONDS = 300.0
 HEAD = 1  # the head's number
 ENGINES = {"squadron-role": "engine"}  # a label of the workers
@@ -53,10 +54,20 @@ class RayNodes:
         listing = self.on(self.head, "ray list nodes --filter state=ALIVE --format json 2>/dev/null")
         return sorted(node["node_ip"] for node in json.loads(listing))
 
-    def deploy(self, args: dict[str, Any]) -> None:
-        """`serve deploy` of configs/serve/demo.yaml with these `args` of `build_app`."""
+    def machines(self) -> list[Machine]:
+        """Those that are there."""
+        return [self.head, *self.workers.values()]
+
+    def deploy(self, args: dict[str, Any], *, num_gateways: int | None = None) -> None:
+        """`serve deploy` of configs/serve/demo.yaml with these `args` of `build_app`; so many
+        gateways, each on a node of its own, instead of the number there.
+        """
         config = yaml.safe_load((ROOT / "configs/serve/demo.yaml").read_text())
-        config["applications"][0]["args"] = args
+        (application,) = config["applications"]
+        application["args"] = args
+        if num_gateways is not None:
+            apart = {"name": GATEWAYS, "num_replicas": num_gateways, "max_replicas_per_node": 1}
+            application["deployments"] = [apart]
         (self.head.root / "tmp/serve.yaml").write_text(yaml.safe_dump(config))
         self.on(self.head, "serve deploy /tmp/serve.yaml")
 
@@ -66,7 +77,8 @@ class RayNodes:
         application = status["applications"].get("squadron", {"status": "NOT_STARTED"})
         if application["status"] == "DEPLOY_FAILED":
             raise DeployFailed(application["message"])
-        return bool(application["status"] == "RUNNING")
+        states = {state for each in application.get("deployments", {}).values() for state in each["replica_states"]}
+        return application["status"] == "RUNNING" and states == {"RUNNING"}
 
     @staticmethod
     def _machine(name: str, number: int) -> Machine:
