@@ -3,6 +3,7 @@ headers, before anything starts.
 """
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 from cluster.checkpoint.manifest import check_weights
@@ -28,11 +29,16 @@ def make_plan(config: EngineConfig) -> Plan:
     return plan
 
 
-def check_device(config: EngineConfig, device: str) -> None:
+def check_device(config: EngineConfig, device: str, dtypes: Iterable[str]) -> None:
     """Raises InvalidConfig for what `device` does not compute: the configuration's, or the one that
-    "auto" is known to become.
+    "auto" is known to become. `dtypes`: see `Plan`.
     """
     backend = config.ops_backend
+    if device == "cpu" and backend != "reference" and "float16" in dtypes:
+        whose = " (the checkpoint's)" if config.dtype == "auto" else ""
+        raise InvalidConfig(
+            f"dtype=float16{whose} is not computed on CPU; --dtype bfloat16 (dtype: bfloat16) or float32 would work"
+        )
     if config.kv_cache_dtype != "auto" and (device == "cpu" or backend in ("cpu", "reference")):
         where = f"device={device}" if device == "cpu" else f"ops_backend={backend}"
         raise InvalidConfig(
@@ -54,8 +60,7 @@ def _check_model(config: EngineConfig) -> ModelConfig:
     _check_tokenizer(config)
     if config.load_format != "dummy":
         check_weights(config.model, spec)
-    _check_dtype(config, dtype_of(config, model))
-    check_device(config, config.device)
+    check_device(config, config.device, (dtype_of(config, model),))
     _check_head_dim(config, model.head_dim)
     return model
 
@@ -94,14 +99,6 @@ def _check_grid(config: EngineConfig, spec: DecoderConfig) -> None:
         spec.check_sharding(config.tensor_parallel_size, config.pipeline_parallel_size)
     except InvalidSharding as error:
         raise InvalidConfig(str(error)) from None
-
-
-def _check_dtype(config: EngineConfig, dtype: str) -> None:
-    if dtype == "float16" and config.device == "cpu" and config.ops_backend != "reference":
-        whose = " (the checkpoint's)" if config.dtype == "auto" else ""
-        raise InvalidConfig(
-            f"dtype=float16{whose} is not computed on CPU; --dtype bfloat16 (dtype: bfloat16) or float32 would work"
-        )
 
 
 def _check_head_dim(config: EngineConfig, head_dim: int) -> None:

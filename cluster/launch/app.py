@@ -5,12 +5,14 @@ from typing import Any
 from ray import serve
 
 from cluster import owner
+from cluster.checkpoint.plan import check_device
 from cluster.download.models import planned
 from cluster.gateway.deployment import GatewayDeployment
 from cluster.launch.config.app_config import read_app_config
 from cluster.launch.config.engines import ENGINES, MAX_ONGOING_REQUESTS, PREFILL_ENGINES, engines_of
 from cluster.launch.gpus import check_gpus, settled
 from cluster.logs import serve_logging
+from engine.config import EngineConfig
 
 APP_NAME = "squadron"
 # Of gateways: Serve gives requests to the application in the event loop that has the connections,
@@ -36,7 +38,7 @@ def build_demonstration(args: dict[str, Any]) -> serve.Application:
 def _build(args: dict[str, Any], *, kills_workers: bool) -> serve.Application:
     config = read_app_config(args)
     models = config.all_models()
-    engine_configs = [settled(planned(model.engine_config())[0], config.max_gpus) for model in models]
+    engine_configs = [_planned(model.engine_config(), config.max_gpus) for model in models]
     options = tuple(model.options(engine) for model, engine in zip(models, engine_configs, strict=True))
     least = [model.least_engines for model in models]
     check_gpus(list(zip(engine_configs, least, strict=True)), config.max_gpus)
@@ -61,3 +63,10 @@ def _build(args: dict[str, Any], *, kills_workers: bool) -> serve.Application:
         owner.this_process(),
         gateway_options,
     )
+
+
+def _planned(config: EngineConfig, max_gpus: int | None) -> EngineConfig:
+    config, plan = planned(config)
+    config = settled(config, max_gpus)
+    check_device(config, config.device, plan.dtypes)
+    return config

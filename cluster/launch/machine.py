@@ -39,7 +39,7 @@ def check_machine(config: EngineConfig, plan: Plan, num_engines: int = 1, *, tak
     if config.device == "cuda" and there < wanted:
         raise InvalidConfig(f"device=cuda needs {wanted} GPU(s), and this machine has {there}; device=cpu would work")
     if there == 0:
-        check_device(config, "cpu")
+        check_device(config, "cpu", plan.dtypes)
     if config.device == "cuda" or (config.device == "auto" and there >= wanted):
         return None
     each = plan.weight_bytes + plan.cache_bytes + plan.adapter_bytes

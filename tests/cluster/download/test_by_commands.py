@@ -1,5 +1,6 @@
 """The commands, and a worker, with a name of the hub."""
 
+import json
 import os
 import subprocess
 import sys
@@ -25,6 +26,21 @@ def test_an_impossible_configuration_is_refused_before_weights_are_fetched(
         line = fails(capsys, command, NAME, "-tp", "3", "--download-dir", str(config.download_dir))
         assert line.endswith("this model can be cut into 1, 2 or 4 ranks")
     assert hub.sent[WEIGHTS] == 1 << 18
+
+
+def test_a_dtype_that_no_device_here_computes_is_refused_before_weights_are_fetched(
+    hub: SmallHub, config: EngineConfig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints in AWQ and GPTQ are published in float16, and the device is found out."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    said = json.loads((DEMO / "config.json").read_text()) | {"dtype": "float16"}
+    hub.add(NAME, DEMO, **{"config.json": json.dumps(said).encode()})
+    for command in ("plan", "serve"):
+        assert main([command, NAME, "--download-dir", str(config.download_dir)]) == 2
+        line = capsys.readouterr().err
+        assert "dtype=float16 (the checkpoint's) is not computed on CPU; --dtype bfloat16" in line
+    assert hub.sent[WEIGHTS] == 1 << 18
+    main(["plan", NAME, "--download-dir", str(config.download_dir), "--dtype", "bfloat16"])
 
 
 def test_a_plan(hub: SmallHub, config: EngineConfig, capsys: pytest.CaptureFixture[str]) -> None:
