@@ -39,6 +39,7 @@ def _level(cpu_flags: str) -> Level:
 # Best first.
 LEVELS = {
     "avx512_bf16": _level("avx512f avx512bw avx512vl avx512dq avx512vbmi avx512_vnni avx512_bf16"),
+    "avx512_vnni": _level("avx512f avx512bw avx512vl avx512dq avx512_vnni"),
     "avx512": _level("avx512f avx512bw avx512vl avx512dq"),
     "avx2": _level("avx2 fma"),
     "portable": _level(""),

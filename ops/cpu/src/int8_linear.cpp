@@ -24,14 +24,19 @@ constexpr int64_t int8_leaf_bytes(int64_t length) {
     return length / FOURFOLD * STEP_BYTES + TILE_COLUMNS * (int64_t)(sizeof(float) + sizeof(int32_t));
 }
 
+// Without VNNI: two bytes of four at a time, widened to sixteen bits, in which no product of theirs is cut off.
 inline Ints multiply_add(Ints sum, const uint8_t* inputs, const char* codes) {
 #if defined(__AVX512VNNI__)
     return (Ints)_mm512_dpbusd_epi32((__m512i)sum, _mm512_set1_epi32(load_bits<int>(inputs)), load_bits<__m512i>(codes));
 #elif defined(__AVX2__) && !defined(__AVX512F__)
-    // Two bytes of four at a time, widened to sixteen bits, in which no product of theirs is cut off.
     const __m256i bytes = load_bits<__m256i>(codes), row = _mm256_set1_epi32(load_bits<int>(inputs));
     const __m256i even = _mm256_madd_epi16(_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8), _mm256_and_si256(row, _mm256_set1_epi16(255)));
     const __m256i odd = _mm256_madd_epi16(_mm256_srai_epi16(bytes, 8), _mm256_srli_epi16(row, 8));
+    return sum + (Ints)even + (Ints)odd;
+#elif defined(__AVX512BW__)
+    const __m512i bytes = load_bits<__m512i>(codes), row = _mm512_set1_epi32(load_bits<int>(inputs));
+    const __m512i even = _mm512_madd_epi16(_mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8), _mm512_and_si512(row, _mm512_set1_epi16(255)));
+    const __m512i odd = _mm512_madd_epi16(_mm512_srai_epi16(bytes, 8), _mm512_srli_epi16(row, 8));
     return sum + (Ints)even + (Ints)odd;
 #else
     const Words words = load_bits<Words>(codes);

@@ -20,7 +20,8 @@ OTHERS = (
     "logits/test_logprobs",
     "logits/test_sampling",
 )
-MARKS = {"avx512": pytest.mark.long}  # it has the best one's instructions but for products of bfloat16
+# They have the best one's instructions but for products of bfloat16 and of integers.
+MARKS = {"avx512_vnni": pytest.mark.long, "avx512": pytest.mark.long}
 FILES = [*(f"tests/ops/{folder}" for folder in FOLDERS), *(f"tests/ops/{name}.py" for name in OTHERS)]
 
 
