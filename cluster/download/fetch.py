@@ -26,7 +26,7 @@ def fetch(store: Store, has_weights: bool, share: Share | None, tell: Tell) -> F
 def _fetch(store: Store, has_weights: bool, share: Share | None, tell: Tell) -> Fetched:
     files = store.files()
     small = small_files(files, store.title)
-    transfer(store, small, _ignore)
+    transfer(store, small, _ignore, tell)
     weights = weight_files(files, _index(store, small), store.title) if has_weights else ()
     needed = {file.name for file in weights}
     if share is not None and len(weights) > 1:
@@ -68,7 +68,7 @@ def _transfer_told(store: Store, weights: Sequence[RemoteFile], num_all: int, te
         part = f" of {len(weights)} of its {num_all} files" if len(weights) < num_all else ""
         tell(f"Fetching {store.title}: {human(left)} of {human(total)}{part}, to {store.place(weights[0]).parent}")
         with progress(total=total, initial=total - left, unit="B", unit_scale=True, desc=store.title) as bar:
-            transfer(store, weights, bar.update)
+            transfer(store, weights, bar.update, tell)
 
 
 def _index(store: Store, small: Sequence[RemoteFile]) -> bytes | None:

@@ -4,7 +4,7 @@ the transfer is ours, because huggingface_hub's starts over after a kill.
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2
@@ -17,8 +17,11 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub.hf_api import ModelInfo
 from huggingface_hub.utils import _headers, _http
 
+from cluster.download.node_lock import say
+from cluster.download.patience import Patience
 from cluster.download.store import Interrupted, RemoteFile, Unreachable
 from engine.config import is_hub_name
 from engine.errors import InvalidConfig, in_a_line
@@ -39,8 +42,7 @@ class Hub:
         self._cache = cache_of(cache)
 
     def files(self) -> tuple[RemoteFile, ...]:
-        with _explained(self._repo, self._commit, self._cache):
-            info = _api().model_info(self._repo, revision=self._commit, files_metadata=True)
+        info = _patiently(self._info)
         return tuple(
             RemoteFile(
                 sibling.rfilename,
@@ -50,6 +52,10 @@ class Hub:
             )
             for sibling in info.siblings or ()
         )
+
+    def _info(self) -> ModelInfo:
+        with _explained(self._repo, self._commit, self._cache):
+            return _api().model_info(self._repo, revision=self._commit, files_metadata=True)
 
     def pieces(self, file: RemoteFile, start: int, stop: int) -> Iterator[bytes]:
         url = hf_hub_url(self._repo, file.name, revision=self._commit, endpoint=endpoint())
@@ -100,15 +106,18 @@ def pin(repo: str, revision: str | None, cache: str | None) -> tuple[str, str | 
     if not is_hub_name(repo):
         raise InvalidConfig(f"model=hf://{repo} is no name of the hub, which are ORGANISATION/MODEL")
     where, wanted = cache_of(cache), revision or MAIN
-    try:
+
+    def ask() -> ModelInfo:
         with _explained(repo, wanted, where):
-            info = _api().model_info(repo, revision=wanted)
+            return _api().model_info(repo, revision=wanted)
+
+    known = try_to_load_from_cache(repo, "config.json", cache_dir=where, revision=wanted)
+    if not isinstance(known, str):
+        return str(_patiently(ask).sha), None
+    try:
+        return str(ask().sha), None
     except Unreachable as error:
-        known = try_to_load_from_cache(repo, "config.json", cache_dir=where, revision=wanted)
-        if not isinstance(known, str):
-            raise
         return Path(known).parent.name, error.reason
-    return str(info.sha), None
 
 
 def remember(repo: str, revision: str | None, commit: str, cache: str | None) -> None:
@@ -131,6 +140,26 @@ def cache_of(download_dir: str | None) -> str:
 
 def endpoint() -> str:
     return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT or HUGGING_FACE).rstrip("/")
+
+
+def _patiently(ask: Callable[[], ModelInfo]) -> ModelInfo:
+    """The hub's answer, which it may ask to wait for."""
+    patience = Patience(say)
+    while True:
+        try:
+            return ask()
+        except Unreachable as error:
+            if error.asked is None or not patience.wait(error.reason, error.asked):
+                raise
+
+
+def _asked_seconds(response: httpx2.Response) -> float | None:
+    """How long the hub, or what stands before it, asks to wait; None if it does not."""
+    limit = _http.parse_ratelimit_headers(response.headers) if response.status_code == 429 else None
+    if limit is not None and limit.remaining == 0:
+        return limit.reset_in_seconds + 1.0  # it counts in whole seconds
+    after = response.headers.get("Retry-After", "")
+    return float(after) if after.isdecimal() else None
 
 
 def _api() -> HfApi:
@@ -166,11 +195,12 @@ def _explained(repo: str, revision: str, cache: str, *, is_transfer: bool = Fals
         ) from None
     except HfHubHTTPError as error:
         status = error.response.status_code
+        asked = _asked_seconds(error.response)
         if is_transfer and status in _PASSING:
-            raise Interrupted(in_a_line(error)) from None
+            raise Interrupted(in_a_line(error), asked) from None
         said = f"{endpoint()} answers {status} when asked for {repo}: {in_a_line(error)}"
         if status in _PASSING:
-            raise Unreachable(said) from None
+            raise Unreachable(said, asked=asked) from None
         if status == 401 and get_token() is not None:
             said += "; the token that is set may have expired: see `hf auth whoami`"
         raise InvalidConfig(said) from None

@@ -11,17 +11,19 @@ from pathlib import Path
 from cluster.checkpoint.files import LENGTH_BYTES, MAX_HEADER_BYTES
 from cluster.download.choice import small_files, weight_files
 from cluster.download.fetch import cached
+from cluster.download.node_lock import Tell
+from cluster.download.patience import Patience
 from cluster.download.store import Interrupted, RemoteFile, Store, Unreachable
-from cluster.download.transfer import MAX_ATTEMPTS, NUM_THREADS, has_digest
+from cluster.download.transfer import NUM_THREADS, has_digest
 from engine.errors import InvalidConfig
 from parallel.spec.stored import INDEX_FILE
 
 FIRST_BYTES = 1 << 18  # most headers are shorter
 
-Write = Callable[[Store, RemoteFile, Path], None]
+Write = Callable[[Store, RemoteFile, Path, Tell], None]
 
 
-def make_outline(store: Store, folder: Path, tell: Callable[[str], object], *, has_weights: bool) -> Path:
+def make_outline(store: Store, folder: Path, tell: Tell, *, has_weights: bool) -> Path:
     """In a new folder, which is returned; or that of the model itself, if the store does not answer
     and all of it is here. Raises InvalidConfig.
     """
@@ -32,11 +34,11 @@ def make_outline(store: Store, folder: Path, tell: Callable[[str], object], *, h
     making = folder.with_name(f"{folder.name}.{os.getpid()}")
     shutil.rmtree(making, ignore_errors=True)
     try:
-        _each(_write_whole, store, small_files(files, store.title), making)
+        _each(_write_whole, store, small_files(files, store.title), making, tell)
         if has_weights:
             index = making / INDEX_FILE
             weights = weight_files(files, index.read_bytes() if index.exists() else None, store.title)
-            _each(_write_header, store, weights, making)
+            _each(_write_header, store, weights, making, tell)
         if not folder.exists():
             os.replace(making, folder)
     finally:
@@ -44,43 +46,44 @@ def make_outline(store: Store, folder: Path, tell: Callable[[str], object], *, h
     return folder
 
 
-def _each(write: Write, store: Store, files: tuple[RemoteFile, ...], folder: Path) -> None:
+def _each(write: Write, store: Store, files: tuple[RemoteFile, ...], folder: Path, tell: Tell) -> None:
     for file in files:
         (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(NUM_THREADS, "outline") as pool:
-        for call in [pool.submit(write, store, file, folder / file.name) for file in files]:
+        for call in [pool.submit(write, store, file, folder / file.name, tell) for file in files]:
             call.result()
 
 
-def _write_whole(store: Store, file: RemoteFile, path: Path) -> None:
-    path.write_bytes(_read(store, file, 0, file.size))
+def _write_whole(store: Store, file: RemoteFile, path: Path, tell: Tell) -> None:
+    path.write_bytes(_read(store, file, 0, file.size, tell))
     if not has_digest(path, file):
         raise InvalidConfig(f"{store.title}: what came of {file.name} has not the digest {file.digest}; try again")
 
 
-def _write_header(store: Store, file: RemoteFile, path: Path) -> None:
+def _write_header(store: Store, file: RemoteFile, path: Path, tell: Tell) -> None:
     """What is behind the header is a hole, which takes no room."""
-    start = _read(store, file, 0, min(FIRST_BYTES, file.size))
+    start = _read(store, file, 0, min(FIRST_BYTES, file.size), tell)
     length = LENGTH_BYTES + int.from_bytes(start[:LENGTH_BYTES], "little")
     stop = min(length, file.size, LENGTH_BYTES + MAX_HEADER_BYTES)  # plans refuse what is longer
     if stop > len(start):
-        start += _read(store, file, len(start), stop)
+        start += _read(store, file, len(start), stop, tell)
     with path.open("wb") as out:
         out.write(start[:stop])
         out.truncate(file.size)
 
 
-def _read(store: Store, file: RemoteFile, start: int, stop: int) -> bytes:
+def _read(store: Store, file: RemoteFile, start: int, stop: int, tell: Tell) -> bytes:
     """The bytes from `start` to `stop`; raises InvalidConfig if they do not come."""
-    data, reason = b"", ""
-    for _ in range(MAX_ATTEMPTS if stop > start else 0):
+    data, patience = b"", Patience(tell)
+    while len(data) < stop - start:
+        before, reason, asked = len(data), "", None
         try:
             for piece in store.pieces(file, start + len(data), stop):
                 data += piece
         except Interrupted as error:
-            reason = f": {error}"
-        if len(data) == stop - start:
-            return data
-    if stop > start:
-        raise InvalidConfig(f"{store.title}: {file.name} has {len(data)} of {stop - start} bytes{reason}")
+            reason, asked = f": {error}", error.asked
+        if len(data) > before:
+            patience.renew()
+        elif not patience.wait(f"{store.title}{reason}", asked):
+            raise InvalidConfig(f"{store.title}: {file.name} has {len(data)} of {stop - start} bytes{reason}")
     return data

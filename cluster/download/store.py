@@ -33,16 +33,23 @@ class Fetched:
 
 class Unreachable(InvalidConfig):
     """The store does not answer, or no network may be used: the reason. `otherwise`: what to say
-    besides if the model is not on this node either.
+    besides if the model is not on this node either; `asked`: see `Interrupted`.
     """
 
-    def __init__(self, reason: str, otherwise: str = "") -> None:
+    def __init__(self, reason: str, otherwise: str = "", asked: float | None = None) -> None:
         super().__init__(reason + otherwise)
         self.reason = reason
+        self.asked = asked
 
 
 class Interrupted(Exception):
-    """A transfer broke off; it may be continued."""
+    """A transfer broke off; it may be continued. `asked`: after so many seconds, if the store says
+    so.
+    """
+
+    def __init__(self, reason: str, asked: float | None = None) -> None:
+        super().__init__(reason)
+        self.asked = asked
 
 
 class Store(Protocol):

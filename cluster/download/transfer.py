@@ -6,18 +6,17 @@ import errno
 import hashlib
 import os
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from cluster.download.node_lock import Tell
+from cluster.download.patience import Patience
 from cluster.download.store import Interrupted, RemoteFile, Store
 from cluster.memory import human
 from engine.errors import InvalidConfig
 
 NUM_THREADS = 8
-MAX_ATTEMPTS = 6  # consecutive ones without a byte
-FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 30.0
 PARTIAL = ".incomplete"
 _READ_BYTES = 1 << 20
 
@@ -47,10 +46,10 @@ def check_room(store: Store, files: Sequence[RemoteFile]) -> None:
         raise InvalidConfig(_no_room(store, folder, needed, free))
 
 
-def transfer(store: Store, files: Sequence[RemoteFile], progress: Progress) -> None:
+def transfer(store: Store, files: Sequence[RemoteFile], progress: Progress, tell: Tell) -> None:
     """Bring what is missing to its place. Raises InvalidConfig."""
     with ThreadPoolExecutor(NUM_THREADS, "download") as pool:
-        calls = [pool.submit(_bring, store, file, progress) for file in missing(store, files)]
+        calls = [pool.submit(_bring, store, file, progress, tell) for file in missing(store, files)]
         try:
             for call in calls:
                 call.result()
@@ -59,14 +58,14 @@ def transfer(store: Store, files: Sequence[RemoteFile], progress: Progress) -> N
             raise
 
 
-def _bring(store: Store, file: RemoteFile, progress: Progress) -> None:
+def _bring(store: Store, file: RemoteFile, progress: Progress, tell: Tell) -> None:
     place = store.place(file)
     partial = _partial(place)
     partial.parent.mkdir(parents=True, exist_ok=True)
     if _size(partial) > file.size:
         partial.unlink()
     try:
-        _receive(store, file, partial, progress)
+        _receive(store, file, partial, progress, Patience(tell))
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -78,22 +77,20 @@ def _bring(store: Store, file: RemoteFile, progress: Progress) -> None:
     os.replace(partial, place)
 
 
-def _receive(store: Store, file: RemoteFile, partial: Path, progress: Progress) -> None:
-    attempts = 0
+def _receive(store: Store, file: RemoteFile, partial: Path, progress: Progress, patience: Patience) -> None:
     while (start := _size(partial)) < file.size or not partial.exists():
-        reason = f"it sent {start} of {file.size} bytes"
+        reason, asked = f"it sent {start} of {file.size} bytes", None
         try:
             with partial.open("ab") as out:
                 for piece in store.pieces(file, start, file.size) if file.size else ():
                     out.write(piece)
                     progress(len(piece))
         except Interrupted as error:
-            reason = str(error)
-        attempts = 0 if _size(partial) > start else attempts + 1
-        if attempts >= MAX_ATTEMPTS:
+            reason, asked = str(error), error.asked
+        if _size(partial) > start:
+            patience.renew()
+        elif not (partial.exists() and file.size == 0) and not patience.wait(f"{store.title}: {reason}", asked):
             raise InvalidConfig(f"{store.title}: {file.name} cannot be fetched whole: {reason}; start again to go on")
-        if attempts:
-            time.sleep(min(FIRST_WAIT_SECONDS * 2 ** (attempts - 1), LONGEST_WAIT_SECONDS))
 
 
 def has_digest(path: Path, file: RemoteFile) -> bool:

@@ -42,6 +42,9 @@ class SmallHub:
     counting: threading.Lock = field(default_factory=threading.Lock)  # answers have threads of their own
     refusal: tuple[int, str] | None = None  # status and X-Error-Code of every answer
     token: str | None = None  # who does not show it gets the refusal
+    busy: str = ""  # the next requests whose paths have this in them get 429
+    num_busy: int = 0  # of these
+    asks: dict[str, str] = field(default_factory=dict)  # headers of such answers
     ignores_ranges: bool = False
     cut_after: int | None = None  # bytes of an answer, after which its connection is closed
     lacking: int = 0  # bytes at the end of each file that are not sent, nor promised
@@ -96,6 +99,9 @@ class _Handler(BaseHTTPRequestHandler):
         hub, path = self.hub, unquote(urlsplit(self.path).path)
         hub.requests.append(f"{self.command} {path}")
         shows_token = hub.token is not None and self.headers["Authorization"] == f"Bearer {hub.token}"
+        if hub.num_busy and hub.busy in path:
+            hub.num_busy -= 1
+            return self._head(429, hub.asks | {"Content-Length": "0"})
         if hub.refusal is not None and not shows_token:
             return self._refuse(*hub.refusal)
         is_api = path.startswith("/api/models/")

@@ -43,6 +43,14 @@ def run(code: str, *arguments: str, **environment: str) -> "subprocess.Completed
     return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=60)
 
 
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of each wait, which ends at once."""
+    seconds: list[float] = []
+    monkeypatch.setattr("cluster.download.patience.time.sleep", seconds.append)
+    return seconds
+
+
 def test_a_model_by_its_name(hub: SmallHub, config: EngineConfig) -> None:
     found = fetched(config)
     assert {path.name for path in Path(found.model).iterdir()} == {*READ, WEIGHTS}
@@ -223,10 +231,52 @@ def _partials(hub: SmallHub, config: EngineConfig) -> Iterator[Path]:
 
 
 def test_a_file_that_stays_short(hub: SmallHub, config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.download.transfer.FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("cluster.download.patience.FIRST_WAIT_SECONDS", 0.0)
     hub.lacking = 100
     with pytest.raises(InvalidConfig, match=r"cannot be fetched whole: it sent \d+ of \d+ bytes"):
         fetched(config)
+
+
+ASKS = [({"Retry-After": "300"}, 300.0), ({"RateLimit": '"api";r=0;t=54'}, 55.0)]
+
+
+@pytest.mark.parametrize(("asks", "seconds"), ASKS)
+@pytest.mark.parametrize("busy", ["/api/models/", "/config.json", WEIGHTS])
+def test_a_hub_that_asks_to_wait_is_waited_for(
+    hub: SmallHub, config: EngineConfig, waits: list[float], busy: str, asks: dict[str, str], seconds: float
+) -> None:
+    """Whatever was asked of it: what the name is, a small file, the weights."""
+    hub.busy, hub.num_busy, hub.asks = busy, 3, asks
+    assert (Path(fetched(config).model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+    assert waits == [seconds] * 3
+
+
+def test_who_waits_says_for_how_long(hub: SmallHub, config: EngineConfig, waits: list[float]) -> None:
+    hub.busy, hub.num_busy, hub.asks = "/config.json", 1, {"Retry-After": "300"}
+    told: list[str] = []
+    outlined(config, told.append)
+    (line,) = told
+    assert "429 Too Many Requests" in line and line.endswith("It is asked again in 300 s, as it says")
+
+
+@pytest.mark.parametrize("num_busy", [100, 1])
+def test_a_hub_that_stays_busy_or_asks_for_too_much_is_given_up(
+    hub: SmallHub, config: EngineConfig, waits: list[float], num_busy: int
+) -> None:
+    hub.num_busy, hub.asks = num_busy, {"Retry-After": "9" if num_busy > 1 else "86400"}
+    with pytest.raises(InvalidConfig, match=f"{hub.url} answers 429 when asked for {NAME}"):
+        fetched(config)
+    assert waits == ([9.0] * 5 if num_busy > 1 else [])
+
+
+def test_a_busy_hub_is_not_waited_for_where_the_cache_has_the_model(
+    hub: SmallHub, config: EngineConfig, waits: list[float]
+) -> None:
+    before = fetched(config).model
+    hub.num_busy, hub.asks = 100, {"Retry-After": "300"}
+    told: list[str] = []
+    assert fetched(config, told.append).model == before
+    assert "answers 429" in told[0] and waits == []
 
 
 def test_damage_on_the_way_is_seen(hub: SmallHub, config: EngineConfig) -> None:
