@@ -55,18 +55,18 @@ def size_up(config: EngineConfig) -> Plan:
     spec = read_spec(model, config.model)
     max_model_len, dtype = resolve_max_model_len(config, model), dtype_of(config, model)
     cache_bytes_per_token = _cache_bytes_per_token(config, model, spec)
-    dtypes, draft_bytes = (dtype,), 0
+    draft_bytes, dtypes = 0, [dtype]
     if (draft := config.draft) is not None:
         draft_model = ModelConfig.load(draft.model)
         draft_spec = read_spec(draft_model, draft.model)
         cache_bytes_per_token += _cache_bytes_per_token(draft, draft_model, draft_spec)
-        draft_dtype = dtype_of(draft, draft_model)
-        dtypes, draft_bytes = (dtype, draft_dtype), _weight_bytes(draft, draft_spec, draft_dtype)
+        dtypes.append(dtype_of(draft, draft_model))
+        draft_bytes = _weight_bytes(draft, draft_spec, dtypes[-1])
     return Plan(
         tensor_parallel_size=config.tensor_parallel_size,
         pipeline_parallel_size=config.pipeline_parallel_size,
         max_model_len=max_model_len,
-        dtypes=dtypes,
+        dtypes=tuple(dtypes),
         weight_bytes=_weight_bytes(config, spec, dtype) + draft_bytes,
         cache_bytes_per_token=cache_bytes_per_token,
         cache_bytes=_cache_bytes(config, max_model_len, cache_bytes_per_token * config.block_size),

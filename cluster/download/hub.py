@@ -8,21 +8,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2
-from huggingface_hub import HfApi, constants, get_token, hf_hub_download, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
+from huggingface_hub import (
+    HfApi,
+    ModelInfo,
+    constants,
+    errors,
+    get_token,
+    hf_hub_download,
+    hf_hub_url,
+    try_to_load_from_cache,
 )
 from huggingface_hub.file_download import repo_folder_name
-from huggingface_hub.hf_api import ModelInfo
 from huggingface_hub.utils import _headers, _http
 
-from cluster.download.node_lock import say
-from cluster.download.patience import Patience
 from cluster.download.store import Interrupted, RemoteFile, Unreachable
+from cluster.download.transfer import Patience
 from engine.config import is_hub_name
 from engine.errors import InvalidConfig, in_a_line
 
@@ -144,7 +144,7 @@ def endpoint() -> str:
 
 def _patiently(ask: Callable[[], ModelInfo]) -> ModelInfo:
     """The hub's answer, which it may ask to wait for."""
-    patience = Patience(say)
+    patience = Patience()
     while True:
         try:
             return ask()
@@ -173,27 +173,27 @@ def _explained(repo: str, revision: str, cache: str, *, is_transfer: bool = Fals
     """
     try:
         yield
-    except OfflineModeIsEnabled:
+    except errors.OfflineModeIsEnabled:
         raise Unreachable(
             "HF_HUB_OFFLINE is set",
             f", and {repo} (revision {revision}) is not in the cache {cache}; fetch it once without HF_HUB_OFFLINE, or "
             "name a folder",
         ) from None
-    except GatedRepoError:
+    except errors.GatedRepoError:
         has_none = "no token is set" if get_token() is None else "the token that is set has no access"
         raise InvalidConfig(
             f"{repo} is gated, and {has_none}: ask for access at {endpoint()}/{repo}, then log in by `hf auth login` "
             "or set HF_TOKEN, on every node"
         ) from None
-    except RevisionNotFoundError:
+    except errors.RevisionNotFoundError:
         where = f"{endpoint()}/{repo}"
         raise InvalidConfig(f"{repo} has no revision {revision!r}; its branches and tags are at {where}") from None
-    except RepositoryNotFoundError:
+    except errors.RepositoryNotFoundError:
         raise InvalidConfig(
             f"{endpoint()} has no model {repo}, or it is private: check the name, or log in by `hf auth login` or set "
             "HF_TOKEN, on every node"
         ) from None
-    except HfHubHTTPError as error:
+    except errors.HfHubHTTPError as error:
         status = error.response.status_code
         asked = _asked_seconds(error.response)
         if is_transfer and status in _PASSING:

@@ -11,19 +11,18 @@ from pathlib import Path
 from cluster.checkpoint.files import LENGTH_BYTES, MAX_HEADER_BYTES
 from cluster.download.choice import small_files, weight_files
 from cluster.download.fetch import cached
-from cluster.download.node_lock import Tell
-from cluster.download.patience import Patience
 from cluster.download.store import Interrupted, RemoteFile, Store, Unreachable
-from cluster.download.transfer import NUM_THREADS, has_digest
+from cluster.download.transfer import NUM_THREADS, Patience, has_digest
 from engine.errors import InvalidConfig
 from parallel.spec.stored import INDEX_FILE
 
 FIRST_BYTES = 1 << 18  # most headers are shorter
 
-Write = Callable[[Store, RemoteFile, Path, Tell], None]
+_Tell = Callable[[str], object]
+Write = Callable[[Store, RemoteFile, Path, _Tell], None]
 
 
-def make_outline(store: Store, folder: Path, tell: Tell, *, has_weights: bool) -> Path:
+def make_outline(store: Store, folder: Path, tell: _Tell, *, has_weights: bool) -> Path:
     """In a new folder, which is returned; or that of the model itself, if the store does not answer
     and all of it is here. Raises InvalidConfig.
     """
@@ -46,7 +45,7 @@ def make_outline(store: Store, folder: Path, tell: Tell, *, has_weights: bool) -
     return folder
 
 
-def _each(write: Write, store: Store, files: tuple[RemoteFile, ...], folder: Path, tell: Tell) -> None:
+def _each(write: Write, store: Store, files: tuple[RemoteFile, ...], folder: Path, tell: _Tell) -> None:
     for file in files:
         (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(NUM_THREADS, "outline") as pool:
@@ -54,13 +53,13 @@ def _each(write: Write, store: Store, files: tuple[RemoteFile, ...], folder: Pat
             call.result()
 
 
-def _write_whole(store: Store, file: RemoteFile, path: Path, tell: Tell) -> None:
+def _write_whole(store: Store, file: RemoteFile, path: Path, tell: _Tell) -> None:
     path.write_bytes(_read(store, file, 0, file.size, tell))
     if not has_digest(path, file):
         raise InvalidConfig(f"{store.title}: what came of {file.name} has not the digest {file.digest}; try again")
 
 
-def _write_header(store: Store, file: RemoteFile, path: Path, tell: Tell) -> None:
+def _write_header(store: Store, file: RemoteFile, path: Path, tell: _Tell) -> None:
     """What is behind the header is a hole, which takes no room."""
     start = _read(store, file, 0, min(FIRST_BYTES, file.size), tell)
     length = LENGTH_BYTES + int.from_bytes(start[:LENGTH_BYTES], "little")
@@ -72,7 +71,7 @@ def _write_header(store: Store, file: RemoteFile, path: Path, tell: Tell) -> Non
         out.truncate(file.size)
 
 
-def _read(store: Store, file: RemoteFile, start: int, stop: int, tell: Tell) -> bytes:
+def _read(store: Store, file: RemoteFile, start: int, stop: int, tell: _Tell) -> bytes:
     """The bytes from `start` to `stop`; raises InvalidConfig if they do not come."""
     data, patience = b"", Patience(tell)
     while len(data) < stop - start:

@@ -63,7 +63,7 @@ def read_decoder(
         what = "inputs in order of their groups (act-order)" if scheme.shuffles else "inputs rounded to 8 bits"
         raise UnsupportedModel(f"config.json: experts with {what} are not computed ({scheme.name})")
     rope = read_rope(hf_config)
-    return DecoderConfig(
+    config = DecoderConfig(
         vocab_size=hf_config["vocab_size"],
         num_layers=num_layers,
         max_positions=rope.max_positions,
@@ -75,6 +75,9 @@ def read_decoder(
         dense_layers=_dense_layers(hf_config, num_layers) if moe is not None else frozenset(),
         scheme=scheme,
     )
+    if scheme is not None:
+        scheme.check(config.shapes())
+    return config
 
 
 def read_moe(hf_config: dict[str, Any], *, num_experts: str, has_shared: bool) -> MoEShape:

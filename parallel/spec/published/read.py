@@ -71,7 +71,6 @@ def _read_gptq(fields: Fields) -> Scheme:
     fields.require("bits", 4, 8)
     fields.require("checkpoint_format", "gptq", "gptq_v2", "", default="gptq")
     fields.require("lm_head", False, default=False)
-    fields.require("dynamic", None, {}, default=None)
     fields.require("modules_in_block_to_quantize", None, default=None)
     bits = fields.integer("bits", 4)
     return Scheme(
@@ -84,8 +83,22 @@ def _read_gptq(fields: Fields) -> Scheme:
         has_order=True,  # it is stored in any case
         shuffles=fields.boolean("desc_act", False),
         zero_offset=0 if fields.get("checkpoint_format") == "gptq_v2" else 1,
-        ignored=_as_parts(fields.names("modules_to_not_convert")),
+        ignored=(*_as_parts(fields.names("modules_to_not_convert")), *_passed_over(fields)),
     )
+
+
+def _passed_over(fields: Fields) -> tuple[re.Pattern[str], ...]:
+    """What GPTQModel's rules for some modules leave as it is: expressions that begin with "-:".
+    Raises UnsupportedModel for rules that quantize in another way.
+    """
+    rules = fields.inner("dynamic")
+    try:
+        for rule in () if rules is None else rules.all():
+            if not rule.startswith("-:"):
+                raise fields.refusal("dynamic", rule, "rules that leave modules as they are (-:)")
+        return () if rules is None else tuple(re.compile(rf"^(?:{rule[2:]})") for rule in rules.all())
+    except re.error as error:
+        raise fields.refusal("dynamic", str(error), "regular expressions") from None
 
 
 def _read_fp8(fields: Fields) -> Scheme:

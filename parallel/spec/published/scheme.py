@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from parallel.errors import UnsupportedModel
+
 Shape = tuple[int, ...]
 Layout = Literal["awq", "gptq", "packed", "int8", "float8", "blocks"]
 # How the ops compute: codes times scales, or products of integers, with inputs rounded to int8.
@@ -15,6 +17,7 @@ FLOATS = ("F32", "F16", "BF16")  # by safetensors' names
 WORD_BITS = 32  # of the integers that hold several codes
 BLOCK = 128  # outputs and inputs that share a scale in `blocks`
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+TOGETHER = (LINEARS[:3], LINEARS[4:6])  # that are multiplied as one
 WEIGHT, LAYERS = ".weight", "model.layers."
 
 
@@ -54,6 +57,20 @@ class Scheme:
         if not linear.startswith(LAYERS) or linear.rsplit(".", 1)[-1] not in LINEARS:
             return False
         return not any(pattern.search(linear) for pattern in self.ignored)
+
+    def check(self, shapes: Mapping[str, Shape]) -> None:
+        """Raise UnsupportedModel unless linears that are multiplied as one are quantized alike."""
+        for first, *others in TOGETHER:
+            for name in shapes:
+                if not name.endswith(f".{first}{WEIGHT}"):
+                    continue
+                stem, linear = name.removesuffix(first + WEIGHT), name.removesuffix(WEIGHT)
+                for other in others:
+                    if self.is_quantized(stem + other) != self.is_quantized(linear):
+                        raise UnsupportedModel(
+                            f"config.json: by quantization_config only one of {linear} and {other} is quantized, which "
+                            "are multiplied as one; both or neither would work"
+                        )
 
     def forms(self, shapes: Mapping[str, Shape]) -> dict[str, Form]:
         """Every tensor of the checkpoint, of a model with tensors of these shapes."""

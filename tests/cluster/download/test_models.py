@@ -47,7 +47,7 @@ def run(code: str, *arguments: str, **environment: str) -> "subprocess.Completed
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds of each wait, which ends at once."""
     seconds: list[float] = []
-    monkeypatch.setattr("cluster.download.patience.time.sleep", seconds.append)
+    monkeypatch.setattr("cluster.download.transfer.time.sleep", seconds.append)
     return seconds
 
 
@@ -231,7 +231,7 @@ def _partials(hub: SmallHub, config: EngineConfig) -> Iterator[Path]:
 
 
 def test_a_file_that_stays_short(hub: SmallHub, config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.download.patience.FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("cluster.download.transfer.FIRST_WAIT_SECONDS", 0.0)
     hub.lacking = 100
     with pytest.raises(InvalidConfig, match=r"cannot be fetched whole: it sent \d+ of \d+ bytes"):
         fetched(config)

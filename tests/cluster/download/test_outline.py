@@ -57,7 +57,7 @@ def test_weights_have_their_size_and_only_their_header(tmp_path: Path, most: int
 
 
 def test_what_does_not_come_is_an_error_and_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.download.patience.FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("cluster.download.transfer.FIRST_WAIT_SECONDS", 0.0)
     with pytest.raises(InvalidConfig, match=r"shelf: config.json has 0 of 2 bytes: the line is dead"):
         make_outline(Shelf({"config.json": b"{}"}, 0), tmp_path / "outline", print, has_weights=False)
     assert list(tmp_path.iterdir()) == []

@@ -55,6 +55,7 @@ def test_tensors_that_stand_for_a_weight() -> None:
         (AWQ | {"modules_to_not_convert": ["mlp.gate", "layers.3.self_attn"]}, (False, True, True)),
         (AWQ | {"modules_to_not_convert": ["model.layers.3.self_attn.q_proj"]}, (False, True, True)),
         (AWQ | {"modules_to_not_convert": ["layers.3"]}, (False, True, False)),
+        (GPTQ | {"dynamic": {"-:.*experts": {}, "-:layers.30": {}}}, (True, True, False)),
         (packed_with() | {"ignore": ["re:.*mlp.*"]}, (True, False, False)),
         (packed_with() | {"ignore": [Q_PROJ, "lm_head"]}, (False, True, True)),
     ],
@@ -93,7 +94,11 @@ def test_other_formats_are_refused_by_name(method: str) -> None:
         (GPTQ | {"bits": 2}, "bits=2 is not supported; 4 or 8 is"),
         (GPTQ | {"checkpoint_format": "marlin"}, "checkpoint_format='marlin'"),
         (GPTQ | {"lm_head": True}, "lm_head=True is not supported; False is"),
-        (GPTQ | {"dynamic": {"-:.*gate": {}}}, "dynamic="),
+        (
+            GPTQ | {"dynamic": {"-:.*gate": {}, "+:.*q_proj": {"bits": 8}}},
+            r"dynamic='\+:.*q_proj' is not",
+        ),
+        (GPTQ | {"dynamic": {"-:(": {}}}, "dynamic='missing"),
         (FP8 | {"weight_block_size": None}, "weight_block_size=None"),
         (FP8 | {"activation_scheme": "static"}, "activation_scheme='static'"),
         (packed_with(num_bits=3), "weights.num_bits=3"),
@@ -107,6 +112,13 @@ def test_other_formats_are_refused_by_name(method: str) -> None:
 def test_what_is_not_computed_is_refused(config: Any, message: str) -> None:
     with pytest.raises(UnsupportedModel, match=message):
         read_scheme({"quantization_config": config})
+
+
+@pytest.mark.parametrize("left", ["v_proj", "layers.7.mlp.up_proj"])
+def test_linears_that_are_multiplied_as_one_are_quantized_alike(left: str) -> None:
+    with pytest.raises(UnsupportedModel, match=rf"only one of .*_proj and {left.rpartition('.')[2]} is quantized"):
+        read(hf_config(quantization_config=AWQ | {"modules_to_not_convert": [left]}))
+    read(hf_config(quantization_config=AWQ | {"modules_to_not_convert": ["self_attn", "mlp.gate_proj", "mlp.up_proj"]}))
 
 
 @pytest.mark.parametrize(
