@@ -60,6 +60,7 @@ class CacheRoom:
                 max_num_seqs=config.max_num_seqs,
                 max_num_batched_tokens=config.max_num_batched_tokens,
                 max_model_len=self._shard.max_model_len,
+                vocab_size=self._shard.model.config.vocab_size,
             )
         return runner
 

@@ -1,4 +1,8 @@
-"""Steps that are run to measure their memory, in block 1; they belong to no request."""
+"""Steps that are run to compile kernels and to measure their memory, in block 1; they belong to no
+request.
+"""
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +35,41 @@ def mixed_request(num_tokens: int, num_seqs: int, max_model_len: int) -> Execute
     each, more = divmod(num_tokens, num_seqs)
     query_lens = [min(max_model_len, each + (index < more)) for index in range(num_seqs)]
     return _profiling_request(query_lens, [max_model_len] * num_seqs, num_seqs)
+
+
+def demanding_request(max_model_len: int, vocab_size: int) -> ExecuteModelRequest:
+    """A step of a sequence as long as it may be, in block 1, over which the null block is copied.
+    Its row is sampled twice: by all that a row can ask for, and with its token given. It is pooled,
+    too.
+    """
+    plain = decode_request(1, max_model_len)
+    columns = SamplingColumns.of_plain_rows(
+        2,
+        temperature=_floats(1, 1),
+        top_k=_ints(1, 0),
+        top_p=_floats(0.9, 1),
+        min_p=_floats(0.1, 0),
+        position=_ints(max_model_len, max_model_len),
+        logprob_counts=_ints(2, 2),
+        has_target=np.array([False, True]),
+        target_ids=_ints(0, 0),
+        history_num_prompt=_ints(1, 0),
+        presence_penalty=_floats(1, 0),
+        frequency_penalty=_floats(1, 0),
+        repetition_penalty=_floats(2, 1),
+        **_ragged(mask_starts={"mask_words": _words(vocab_size)}),
+        **_ragged(allowed_mask_starts={"allowed_mask_words": _words(vocab_size)}),
+        **_ragged(allowed_starts={"allowed_ids": _ints(0)}),
+        **_ragged(bias_starts={"bias_ids": _ints(0), "bias_values": _floats(1)}),
+        **_ragged(ban_starts={"ban_last_ids": _ints(1), "ban_ids": _ints(1)}),
+    )
+    return replace(
+        plain,
+        sampled_rows=_ints(0, 0),
+        sampling=columns,
+        blocks_to_copy=_ints(0, 1).reshape(1, 2),
+        pooled_ranges=_ints(0, 1).reshape(1, 2),
+    )
 
 
 def _profiling_request(
@@ -80,3 +119,23 @@ def _columns(num_rows: int, draws: Draws) -> SamplingColumns:
     return SamplingColumns.of_plain_rows(
         num_rows, temperature=temperature, top_p=top_p, logprob_counts=ones.astype(np.int32)
     )
+
+
+def _ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def _floats(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def _words(vocab_size: int) -> np.ndarray:
+    """A mask that lets every token through."""
+    return np.full(-(-vocab_size // 32), -1, np.int32)
+
+
+def _ragged(**columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The first of two rows has all of the values, which are as many in each column of them."""
+    ((name, values),) = columns.items()
+    count = len(next(iter(values.values())))
+    return {name: _ints(0, count, count), **values}

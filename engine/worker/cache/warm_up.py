@@ -4,7 +4,7 @@ step would seem to hang.
 
 import torch
 
-from engine.worker.cache.trial_steps import decode_request, mixed_request, prefill_request
+from engine.worker.cache.trial_steps import decode_request, demanding_request, mixed_request, prefill_request
 from engine.worker.graphs.graphs import KINDS
 from engine.worker.model_runner import ModelRunner
 
@@ -15,7 +15,9 @@ SEQUENCES = 128
 LONGEST = 1024  # tokens: contexts of several splits, whose results are folded
 
 
-def warm_up(runner: ModelRunner, *, max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int) -> None:
+def warm_up(
+    runner: ModelRunner, *, max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int, vocab_size: int
+) -> None:
     """Run steps of every kind, in block 1; every rank must call it."""
     longest = min(LONGEST, max_model_len)
     decodes = {min(rows, max_num_seqs) for rows in (*ROWS, max_num_seqs)}
@@ -25,6 +27,7 @@ def warm_up(runner: ModelRunner, *, max_num_seqs: int, max_num_batched_tokens: i
             runner.launch(decode_request(num_rows, longest)).result()
         for draws in KINDS:
             runner.launch(decode_request(1, longest, draws)).result()
+        runner.launch(demanding_request(longest, vocab_size)).result()
         for num_rows in sorted(prefills):
             runner.launch(prefill_request(num_rows, max_num_seqs, longest)).result()
         for num_seqs in _numbers_of_sequences(min(max_num_seqs, max_num_batched_tokens - 1)):

@@ -19,6 +19,8 @@ from ops.interface import Quantization, Weight, check_shape
 from ops.kernels.matmul.products import products
 from ops.kernels.matmul.stored import Stored, operands, stack, store
 
+SORTED_FEW, SORTED_MANY = 64, 1024  # places that a program looks at together: few sizes, each is compiled
+
 
 @triton.jit(do_not_specialize=["first", "num_places"])
 def sort_kernel(
@@ -205,7 +207,7 @@ def _sorted(ids: Tensor, experts: Experts) -> tuple[Tensor, Tensor]:
     """
     places = torch.empty(ids.numel(), dtype=torch.int32, device=ids.device)
     starts = torch.empty(experts.count + 1, dtype=torch.int32, device=ids.device)
-    block = min(1024, max(16, triton.next_power_of_2(ids.numel())))
+    block = SORTED_FEW if ids.numel() <= SORTED_FEW else SORTED_MANY
     sort_kernel[(experts.count + 1,)](ids, places, starts, experts.first, ids.numel(), BLOCK=block)
     return places, starts
 

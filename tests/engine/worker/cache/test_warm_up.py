@@ -42,7 +42,8 @@ def sequences(num_sequences: set[int]) -> set[int]:
 @pytest.mark.parametrize(("max_num_seqs", "max_num_batched_tokens"), [(1, 64), (129, 129), (1000, 2048), (1024, 1024)])
 def test_every_number_of_sequences_is_tried_beside_a_prompt(max_num_seqs: int, max_num_batched_tokens: int) -> None:
     runner = Recorder()
-    warm_up(runner, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, max_model_len=4096)
+    sizes = {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
+    warm_up(runner, **sizes, max_model_len=4096, vocab_size=250)
     beside_prompts = {
         len(each.context_lens) for each in runner.requests if len(each.input_ids) > len(each.context_lens)
     }
@@ -55,7 +56,7 @@ def test_every_number_of_sequences_is_tried_beside_a_prompt(max_num_seqs: int, m
 @pytest.mark.parametrize("max_num_seqs", [1, 40, 256])
 def test_every_tile_is_tried_in_prefill_and_those_of_decode_steps_in_decode(max_num_seqs: int) -> None:
     runner = Recorder()
-    warm_up(runner, max_num_seqs=max_num_seqs, max_num_batched_tokens=2048, max_model_len=4096)
+    warm_up(runner, max_num_seqs=max_num_seqs, max_num_batched_tokens=2048, max_model_len=4096, vocab_size=250)
     ran: dict[bool, set[int]] = {True: set(), False: set()}
     for request in runner.requests:
         is_decode = len(request.input_ids) == len(request.context_lens)
@@ -68,5 +69,5 @@ def test_every_tile_is_tried_in_prefill_and_those_of_decode_steps_in_decode(max_
 
 def test_every_kind_of_draw_is_tried() -> None:
     runner = Recorder()
-    warm_up(runner, max_num_seqs=4, max_num_batched_tokens=64, max_model_len=64)
+    warm_up(runner, max_num_seqs=4, max_num_batched_tokens=64, max_model_len=64, vocab_size=250)
     assert {draws_of(request.sampling) for request in runner.requests} == {"greedy", "unfiltered", "any"}

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from engine.worker.device.device import Capture, Event, Replay, SideStream
@@ -65,16 +67,22 @@ class FakeGpu:
 
 
 @contextmanager
-def fake_gpu(compute: tuple[int, int] = (9, 0), processors: int = 132) -> Iterator[list[str]]:
-    """Tensors may be made on DEVICE meanwhile. What kernels are launched is noted."""
-    launched: list[str] = []
+def fake_gpu(compute: tuple[int, int] = (9, 0), processors: int = 132) -> Iterator[list[tuple[str, str]]]:
+    """Tensors may be made on DEVICE meanwhile. What kernels are launched is noted: each one's name,
+    and what Triton would compile it for.
+    """
+    launched: list[tuple[str, str]] = []
     properties = SimpleNamespace(multi_processor_count=processors)
+    target = GPUTarget("cuda", 10 * compute[0] + compute[1], 32)
 
-    def note(kernel: Any, *arguments: Any, **options: Any) -> None:
-        launched.append(kernel.fn.__name__)
+    def note(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        binder = kernel.device_caches[f"no device, sm_{target.arch}"][-1]
+        _, specialization, chosen = binder(*arguments, **options)
+        launched.append((kernel.fn.__name__, f"{specialization} {chosen}"))
 
     with (
         patch.object(JITFunction, "run", note),
+        patch.object(driver, "_active", SimpleNamespace(get_current_target=lambda: target)),
         patch.object(torch.cuda, "get_device_capability", lambda device: compute),
         patch.object(torch.cuda, "get_device_properties", lambda device: properties),
     ):

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 pytest.importorskip("triton")
+from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import CacheShape, make_cache
+from engine.worker.cache.warm_up import warm_up
 from engine.worker.model_runner import ModelRunner
 from ops import kernels, quantizing
 from ops.interface import Ops
@@ -76,7 +78,47 @@ def test_no_step_waits_for_the_device(shape: Shape, compute: tuple[int, int]) ->
         assert runner._layers.mixed_graphs is not None
         assert runner._layers.mixed_graphs.num_captured == 5  # 16, 32, 64, 128 and 200 rows
         run_steps(runner)
-    assert {"linear_kernel", "prefill_kernel", "decode_kernel", "norm_kernel", "draw_kernel"} <= set(launched)
+    kernels_launched = {kernel for kernel, _ in launched}
+    assert {"linear_kernel", "prefill_kernel", "decode_kernel", "norm_kernel", "draw_kernel"} <= kernels_launched
+
+
+class _Unawaited:
+    """As a `ModelRunner` whose steps nobody waits for."""
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self._runner = runner
+
+    def launch(self, request: ExecuteModelRequest) -> Any:
+        self._runner.launch(request)
+        return SimpleNamespace(result=lambda: None)
+
+
+@pytest.mark.parametrize("compute", [(8, 0), (9, 0), (12, 0)], ids=str)
+@pytest.mark.parametrize("shape", [DENSE, EXPERTS], ids=["dense", "experts"])
+def test_no_step_waits_for_a_compiler(shape: Shape, compute: tuple[int, int]) -> None:
+    """However many rows it has and whatever they ask for: all that it launches, warm-up has
+    launched, with constants, types and alignments for which Triton compiles once.
+    """
+    if shape.cache_dtype == torch.float8_e4m3fn and compute < (8, 9):
+        pytest.skip("without float8")
+    sizes = {"max_num_seqs": 4, "max_num_batched_tokens": 200, "max_model_len": MAX_MODEL_LEN}
+    with fake_gpu(compute) as launched:
+        runner = make_runner(kernels, shape)
+        with refusing_waits():
+            warm_up(cast(Any, _Unawaited(runner)), **sizes, vocab_size=VOCAB_SIZE)
+        warm = set(launched)
+        launched.clear()
+        run_steps(runner)
+        with torch.inference_mode(), refusing_waits():
+            for num_rows in range(2, MAX_MODEL_LEN, 13):
+                runner.launch(make_step(0, [Part([5] * num_rows, 0, list(range(1, 7))), Part([5, 6], 1, [9])]))
+        assert {"move_kernel", "count_kernel", "penalty_kernel", "pack_kernel"} <= {kernel for kernel, _ in launched}
+        assert not set(launched) - warm
+        runner.use_graphs(FakeGpu().capture(), **sizes)
+        with torch.inference_mode(), refusing_waits():
+            runner.capture_graphs()
+        run_steps(runner)
+        assert not set(launched) - warm
 
 
 WAITS: dict[str, Callable[[Tensor], object]] = {

@@ -4,6 +4,7 @@ waits for its device.
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,7 +14,15 @@ from ops import kernels
 from tests.engine.worker.recompute import Recompute
 from tests.engine.worker.round_trips import refusing_round_trips
 from tests.engine.worker.steps import Part, floats, ints, make_step, pairs
-from tests.engine.worker.tiny import MAX_MODEL_LEN, Shape, decode_carrying, execute_on, generate, make_runner
+from tests.engine.worker.tiny import (
+    MAX_MODEL_LEN,
+    VOCAB_SIZE,
+    Shape,
+    decode_carrying,
+    execute_on,
+    generate,
+    make_runner,
+)
 from tests.ops.kernels.where import DEVICE, IS_INTERPRETED, MARKS, SLOW, slow
 
 pytestmark = MARKS
@@ -87,26 +96,34 @@ def test_every_batch_size_has_the_bits_it_has_without_graphs() -> None:
 
 
 def hard_step(step: int) -> Any:
-    """Three rows with all that can be asked of a row, a prompt's last token carried from the step
+    """Four rows with all that can be asked of a row, a prompt's last token carried from the step
     before.
     """
-    parts = [Part([5, 6, 7, 0], 3, [1]), Part([9] * 20, 0, [2, 3], num_samples=2)]
+    parts = [Part([5, 6, 7, 0], 3, [1]), Part([9] * 20, 0, [2, 3], num_samples=3)]
+    no_odd_token = np.full(-(-VOCAB_SIZE // 32), 0x55555555, np.int32)
     columns = SamplingColumns.of_plain_rows(
-        3,
-        temperature=floats(0, 1, 0.5),
-        top_k=ints(0, 20, 0),
-        top_p=floats(1, 1, 0.8),
-        min_p=floats(0, 0.01, 0),
-        position=ints(4, 20, 20),
-        choice=ints(0, 0, 1),
-        presence_penalty=floats(0.5, 0, 0),
-        repetition_penalty=floats(1.2, 1, 1),
-        logprob_counts=ints(3, 0, 1),
-        history_num_prompt=ints(2, 0, 0),
-        bias_starts=ints(0, 0, 1, 1),
+        4,
+        temperature=floats(0, 1, 0.5, 1),
+        top_k=ints(0, 20, 0, 0),
+        top_p=floats(1, 1, 0.8, 1),
+        min_p=floats(0, 0.01, 0, 0),
+        position=ints(4, 20, 20, 20),
+        choice=ints(0, 0, 1, 0),
+        has_target=np.array([False, False, False, True]),
+        target_ids=ints(0, 0, 0, 9),
+        presence_penalty=floats(0.5, 0, 0, 0),
+        repetition_penalty=floats(1.2, 1, 1, 1),
+        logprob_counts=ints(3, 0, 1, 2),
+        history_num_prompt=ints(2, 0, 0, 0),
+        mask_starts=ints(0, len(no_odd_token), *[len(no_odd_token)] * 3),
+        mask_words=no_odd_token,
+        bias_starts=ints(0, 0, 1, 1, 1),
         bias_ids=ints(8),
         bias_values=floats(-float("inf")),
-        allowed_starts=ints(0, 0, 0, 2),
+        ban_starts=ints(0, 0, 2, 2, 2),
+        ban_last_ids=ints(9, 8),
+        ban_ids=ints(7, 6),
+        allowed_starts=ints(0, 0, 0, 2, 2),
         allowed_ids=ints(11, 12),
     )
     return make_step(step, parts, sampling=columns, carried_rows=pairs((0, 0)), blocks_to_copy=pairs((4, 5)))
