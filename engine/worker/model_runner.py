@@ -48,7 +48,7 @@ class ModelRunner:
     def use_graphs(
         self, capture: Capture, *, max_num_seqs: int, max_model_len: int, max_num_batched_tokens: int
     ) -> None:
-        """Run decode steps, small mixed ones, and plain sampling, by what `capture` makes of them
+        """Run decode steps, small mixed ones, and common sampling, by what `capture` makes of them
         from now on: CUDA graphs.
         """
         sizes = {
@@ -58,7 +58,7 @@ class ModelRunner:
         }
         self._layers.use_graphs(capture, **sizes)
         if self._stage.is_last:
-            self._sampler.use_graphs(capture, max_num_seqs=max_num_seqs)
+            self._sampler.use_graphs(capture, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
         if self._proposer is not None:
             self._proposer.use_graphs(capture, **sizes)
 

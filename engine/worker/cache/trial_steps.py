@@ -112,12 +112,17 @@ def _drafted(starts: np.ndarray, query_lens: list[int]) -> np.ndarray:
 
 
 def _columns(num_rows: int, draws: Draws) -> SamplingColumns:
-    """Every row with logprobs; by top-p if `draws` is "any"."""
+    """Every row with logprobs; by top-p and with a penalty if `draws` is "any"."""
     ones = np.ones(num_rows, np.float32)
+    penalties = {"position": ones.astype(np.int32), "history_num_prompt": ones.astype(np.int32)}
     temperature = 0 * ones if draws == "greedy" else ones
     top_p = 0.9 * ones if draws == "any" else ones
     return SamplingColumns.of_plain_rows(
-        num_rows, temperature=temperature, top_p=top_p, logprob_counts=ones.astype(np.int32)
+        num_rows,
+        temperature=temperature,
+        top_p=top_p,
+        logprob_counts=ones.astype(np.int32),
+        **(penalties if draws == "any" else {}),
     )
 
 

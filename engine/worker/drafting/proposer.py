@@ -40,7 +40,7 @@ class Proposer:
             max_model_len=max_model_len,
             max_num_batched_tokens=max_num_batched_tokens,
         )
-        self._sampler.use_graphs(capture, max_num_seqs=max_num_seqs)
+        self._sampler.use_graphs(capture, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
 
     def use_tapes(self, capture: Capture, *, max_model_len: int) -> None:
         """As `Layers.use_tapes`."""

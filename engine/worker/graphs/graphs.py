@@ -18,7 +18,9 @@ SHORTEST_CONTEXT = 512
 ROW_TILE = 128  # rows that a product of many computes at once: up to a multiple of it, padding costs nothing
 MOST_MIXED_ROWS = 2048  # of more, even a small model's kernels take longer than their launches
 SECONDS_BETWEEN_REPORTS = 2.0
-KINDS: tuple[Draws, ...] = ("any", "unfiltered", "greedy")  # of sampling graphs; the first needs most memory
+KINDS: tuple[Draws, ...] = ("any", "unfiltered", "greedy")  # of draws, each with sampling graphs of its own
+PENALIZED = len(KINDS)  # the kind of sampling graphs for rows with penalties: they draw "any", and need most memory
+MAX_HISTORY = 1 << 22  # tokens of a step's rows with penalties: of more, the step's sampling is launched
 BYTES_PER_GRAPH = 2 << 20  # what the driver keeps of each, beside its memory pool: an estimate, not measured
 
 
@@ -51,15 +53,21 @@ def num_graphs(max_num_seqs: int, max_model_len: int, max_num_batched_tokens: in
     """At most, of a stage; `samples`: it is the last one."""
     layers = len(batch_sizes(max_num_seqs)) * len(context_limits(max_model_len))
     layers += len(mixed_sizes(max_num_batched_tokens))
-    return layers + samples * len(batch_sizes(min(max_num_seqs, MAX_LOGITS_ROWS))) * len(KINDS)
+    return layers + samples * len(batch_sizes(min(max_num_seqs, MAX_LOGITS_ROWS))) * (len(KINDS) + 1)
+
+
+def history_size(max_num_rows: int, max_model_len: int) -> int:
+    """Tokens that sampling graphs have room for, in whole blocks of each row."""
+    return min(max_num_rows * -(-max_model_len // BLOCK_SIZE) * BLOCK_SIZE, MAX_HISTORY)
 
 
 def buffer_bytes(model: Decoder, max_num_rows: int, max_num_seqs: int, max_model_len: int) -> int:
-    """That the buffers of a model's mixed graphs take, about."""
+    """That the buffers of a model's mixed and sampling graphs take, about."""
     num_rows = mixed_sizes(max_num_rows)[-1]
     residuals = num_rows * model.config.layer.hidden_size * model.dtype.itemsize
     tables = 4 * (max_num_seqs + 1) * -(-max(max_model_len, num_rows) // BLOCK_SIZE)
-    return (1 if model.stage.is_first else 2) * residuals + tables
+    history = 4 * history_size(min(max_num_seqs, MAX_LOGITS_ROWS), max_model_len) if model.stage.is_last else 0
+    return (1 if model.stage.is_first else 2) * residuals + tables + history
 
 
 class Graphs:

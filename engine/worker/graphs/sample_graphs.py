@@ -1,9 +1,12 @@
-"""Logits and the draw as CUDA graphs, for steps whose rows ask for no more: some twenty launches
-become one.
+"""Logits, penalties and the draw as CUDA graphs, for steps whose rows ask for no more: some twenty
+launches become one.
 
 As with decode steps, rows are padded to one of a few numbers, and what a graph reads lies in
-buffers that each step fills. Where no row is filtered, or all are greedy, a graph of its own leaves
-out what nobody asks for.
+buffers that each step fills. Where no row has a penalty, none is filtered, or all are greedy, a
+graph of its own leaves out what nobody asks for.
+
+Rows' tokens so far are in one of these buffers, one row's after the other's. How long they are is
+read on the device, so a graph is for histories of any lengths that have room in it.
 """
 
 from collections.abc import Callable
@@ -13,14 +16,27 @@ import torch
 from torch import Tensor
 
 from engine.sampling_columns import SamplingColumns
+from engine.worker.cache.kv_cache import BLOCK_SIZE
+from engine.worker.cache.token_history import Histories
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
-from engine.worker.graphs.graphs import KINDS, Graphs, batch_sizes
-from engine.worker.head.sampler import DRAW, Sampled, choose, draws_of, is_plain, split, without_logprobs
+from engine.worker.graphs.graphs import KINDS, PENALIZED, Graphs, batch_sizes, history_size
+from engine.worker.head.sampler import (
+    DRAW,
+    PENALTIES,
+    Sampled,
+    choose,
+    draws_of,
+    has_penalties,
+    is_common,
+    split,
+    without_logprobs,
+)
 from ops.interface import Ops
 
-_WORDS = {name: torch.float32 if name in ("temperature", "top_p", "min_p") else torch.int32 for name in DRAW}
-del _WORDS["seed"]  # of 64 bits, the others of 32
+# What a graph reads of each row, but for its seed of 64 bits; numbers of another type than int32.
+_WORDS = [name for name in (*DRAW, *PENALTIES) if name != "seed"]
+_FLOATS = {"temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"}
 
 
 class SampleGraphs:
@@ -33,6 +49,7 @@ class SampleGraphs:
         capture: Capture,
         *,
         max_num_rows: int,
+        max_model_len: int,
         hidden_size: int,
         dtype: torch.dtype,
         device: torch.device,
@@ -43,11 +60,13 @@ class SampleGraphs:
         self._logits = logits
         self._ops = ops
         self._sizes = batch_sizes(max_num_rows)
-        self._graphs = Graphs(capture, ((self._sizes[-1], 0),))  # keys: of rows, of KINDS
+        self._graphs = Graphs(capture, ((self._sizes[-1], PENALIZED),))  # keys: of rows, of KINDS
         whole = -(-max_num_rows // 4) * 4  # rows of 16 bytes, for which kernels are compiled
         self._words = torch.zeros((len(_WORDS), whole), dtype=torch.int32, device=device)
         self._seeds = torch.zeros(max_num_rows, dtype=torch.int64, device=device)
         self._hidden = torch.zeros((max_num_rows, hidden_size), dtype=dtype, device=device)
+        self._history = torch.zeros(history_size(max_num_rows, max_model_len), dtype=torch.int32, device=device)
+        self._history_places = torch.zeros((2, whole), dtype=torch.int32, device=device)  # starts, lengths
 
     @property
     def num_captured(self) -> int:
@@ -55,41 +74,67 @@ class SampleGraphs:
 
     def takes(self, columns: SamplingColumns) -> bool:
         """Whether there is a graph for such rows, or can be: the same on every rank."""
-        return 0 < len(columns.seed) <= self._sizes[-1] and is_plain(columns)
+        if not (0 < len(columns.seed) <= self._sizes[-1] and is_common(columns)):
+            return False
+        return not has_penalties(columns) or _history_room(columns) <= len(self._history)
 
     def capture_all(self) -> None:
         """As `DecodeGraphs.capture_all`."""
-        keys = [(size, kind) for size in reversed(self._sizes) for kind in range(len(KINDS))]
+        self._history_places.zero_()
+        keys = [(size, kind) for size in reversed(self._sizes) for kind in range(len(KINDS) + 1)]
         self._graphs.capture_all(keys, self._compute_of, "sampling")
 
-    def run(self, hidden: Tensor, columns: SamplingColumns) -> Sampled:
-        """hidden [R, D] dtype of the sampled rows; what comes back is the caller's to keep."""
+    def run(self, hidden: Tensor, columns: SamplingColumns, histories: Histories | None = None) -> Sampled:
+        """hidden [R, D] dtype of the sampled rows; `histories`: theirs, if any row has a penalty.
+        What comes back is the caller's to keep.
+        """
         num_rows = len(hidden)
         size = next(size for size in self._sizes if size >= num_rows)
         self._hidden[:num_rows] = hidden  # before another graph is captured or replayed, in whose memory it lies
-        replay = self._graphs.of((size, KINDS.index(draws_of(columns))), self._compute_of)
-        self._fill(columns, size)
+        kind = KINDS.index(draws_of(columns)) if histories is None else PENALIZED
+        replay = self._graphs.of((size, kind), self._compute_of)
+        self._fill(columns, size, histories)
         return without_logprobs(*split(replay().clone()[:, :num_rows]))
 
     def _compute_of(self, size: int, kind: int) -> Callable[[], Tensor]:
-        wanted = {name: self._words[row, :size].view(dtype) for row, (name, dtype) in enumerate(_WORDS.items())}
+        words = {name: self._words[row, :size] for row, name in enumerate(_WORDS)}
+        wanted = {name: column.view(torch.float32) if name in _FLOATS else column for name, column in words.items()}
         wanted["seed"] = self._seeds[:size]
-
         logits, hidden, ops = self._logits, self._hidden[:size], self._ops
+        histories = Histories(self._history, *self._history_places[:, :size])
 
         def compute() -> Tensor:
             return choose(logits(hidden), wanted, ops, KINDS[kind])
 
-        return compute
+        def compute_penalized() -> Tensor:
+            own = logits(hidden)
+            ops.apply_penalties(own, *histories, *(wanted[name] for name in PENALTIES))
+            return choose(own, wanted, ops, "any")
 
-    def _fill(self, columns: SamplingColumns, size: int) -> None:
-        """Padding rows have temperature 0: their likeliest token, whatever they hold."""
+        return compute_penalized if kind == PENALIZED else compute
+
+    def _fill(self, columns: SamplingColumns, size: int, histories: Histories | None) -> None:
+        """Padding rows have temperature 0 and no history: their likeliest token, whatever they
+        hold.
+        """
         words = np.zeros((len(_WORDS), size), np.int32)
         for row, name in zip(words, _WORDS, strict=True):
-            column = getattr(columns, name)
+            column = columns.whole(name) if histories is not None else getattr(columns, name)
             row[: len(column)] = column.view(np.int32)
         seeds = np.zeros(size, np.int64)
         seeds[: len(columns.seed)] = columns.seed.view(np.int64)
         filled = upload({"words": words, "seeds": seeds}, self._words.device)
         self._words[:, :size] = filled["words"]
         self._seeds[:size] = filled["seeds"]
+        if histories is not None:
+            num_rows = len(columns.seed)
+            self._history[: len(histories.ids)] = histories.ids
+            self._history_places[0, :num_rows] = histories.starts
+            self._history_places[1, :num_rows] = histories.lengths
+            self._history_places[1, num_rows:size] = 0
+
+
+def _history_room(columns: SamplingColumns) -> int:
+    """Tokens, in whole blocks, of the rows that have penalties."""
+    lengths = np.where(columns.history_num_prompt > 0, columns.position, 0)
+    return int((-(-lengths // BLOCK_SIZE)).sum()) * BLOCK_SIZE

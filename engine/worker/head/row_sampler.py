@@ -11,7 +11,7 @@ from engine.worker.cache.token_history import TokenHistory
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
 from engine.worker.graphs.sample_graphs import SampleGraphs
-from engine.worker.head.sampler import Sampled, num_top_logprobs, sample, take_rows
+from engine.worker.head.sampler import Sampled, has_penalties, num_top_logprobs, sample, take_rows
 from engine.worker.inputs import MAX_LOGITS_ROWS, Inputs
 from parallel.decoder import Decoder
 
@@ -27,13 +27,14 @@ class RowSampler:
         self._speaks = speaks
         self.graphs: SampleGraphs | None = None
 
-    def use_graphs(self, capture: Capture, *, max_num_seqs: int) -> None:
-        """Sample plain rows by what `capture` makes of that from now on."""
+    def use_graphs(self, capture: Capture, *, max_num_seqs: int, max_model_len: int) -> None:
+        """Sample common rows by what `capture` makes of that from now on."""
         self.graphs = SampleGraphs(
             self._model.logits,
             self._model.ops,
             capture,
             max_num_rows=min(max_num_seqs, MAX_LOGITS_ROWS),
+            max_model_len=max_model_len,
             hidden_size=self._model.config.layer.hidden_size,
             dtype=self._model.dtype,
             device=self._model.device,
@@ -46,7 +47,8 @@ class RowSampler:
         columns = request.sampling
         if self.graphs is not None and not request.awaits_masks and self.graphs.takes(columns):
             assert hidden is not None, "rows are sampled of a step without tokens"
-            return self.graphs.run(_take(hidden, request.sampled_rows), columns)
+            histories = self._history.of_rows(request, 0, len(columns.seed)) if has_penalties(columns) else None
+            return self.graphs.run(_take(hidden, request.sampled_rows), columns, histories)
         num_top = num_top_logprobs(columns) if self._speaks else None
         num_rows = len(request.sampled_rows)
         parts = []
@@ -58,7 +60,7 @@ class RowSampler:
                 masks = late_masks(request)
                 columns = replace(columns, mask_starts=masks.mask_starts, mask_words=masks.mask_words)
             part = take_rows(columns, start, stop)
-            histories = self._history.of_rows(request, start, stop) if len(part.history_num_prompt) else None
+            histories = self._history.of_rows(request, start, stop) if has_penalties(part) else None
             last_ids = self._history.last_ids(request, start, stop) if len(part.ban_starts) else None
             parts.append(sample(logits, part, self._model.ops, num_top, histories, last_ids))
         return _join(parts, self._model.device)

@@ -33,7 +33,7 @@ class Step:
     takes: Literal["", "histories", "last_ids"] = ""  # before the columns, of `sample`
 
 
-_PENALTIES = ("history_num_prompt", "presence_penalty", "frequency_penalty", "repetition_penalty")
+PENALTIES = ("history_num_prompt", "presence_penalty", "frequency_penalty", "repetition_penalty")
 # In this order. min_tokens, and bad words after known tokens, are biases of -inf.
 STEPS = (
     Step("apply_mask", ("mask_starts", "mask_words")),
@@ -41,7 +41,7 @@ STEPS = (
     Step(apply_allowed, ("allowed_starts", "allowed_ids")),
     Step(apply_bias, ("bias_starts", "bias_ids", "bias_values")),
     Step(apply_bans, ("ban_starts", "ban_last_ids", "ban_ids"), takes="last_ids"),
-    Step("apply_penalties", _PENALTIES, takes="histories"),
+    Step("apply_penalties", PENALTIES, takes="histories"),
 )
 DRAW = ("temperature", "top_k", "top_p", "min_p", "seed", "choice", "position")  # as `Ops.sample` takes them
 _RAGGED = {
@@ -88,7 +88,7 @@ def sample(
     token_ids, is_finite = split(choose(logits, wanted, ops, draws_of(columns)))
     if raw is None or num_top is None:
         return without_logprobs(token_ids, is_finite)
-    return Sampled(token_ids, is_finite, *_logprobs(raw, wanted["logprob_rows"], token_ids, ops, num_top))
+    return Sampled(token_ids, is_finite, *spread_logprobs(raw, wanted["logprob_rows"], token_ids, ops, num_top))
 
 
 def choose(logits: Tensor, wanted: dict[str, Tensor], ops: Ops, draws: Draws) -> Tensor:
@@ -110,9 +110,17 @@ def split(drawn: Tensor) -> tuple[Tensor, Tensor]:
     return drawn[0], drawn[1].bool()
 
 
-def is_plain(columns: SamplingColumns) -> bool:
-    """Whether every row is drawn from its logits as they are, and wants no logprobs."""
-    return not (_steps(columns) or columns.has_target.any() or columns.logprob_counts.any())
+def is_common(columns: SamplingColumns) -> bool:
+    """Whether every row is drawn from its logits as they are, but for penalties, and wants no
+    logprobs.
+    """
+    others = [step for step in _steps(columns) if step.columns is not PENALTIES]
+    return not (others or columns.has_target.any() or columns.logprob_counts.any())
+
+
+def has_penalties(columns: SamplingColumns) -> bool:
+    """Whether any row has one."""
+    return len(columns.history_num_prompt) > 0
 
 
 def draws_of(columns: SamplingColumns) -> Draws:
@@ -162,7 +170,7 @@ def _steps(columns: SamplingColumns) -> list[Step]:
     return [step for step in STEPS if len(getattr(columns, step.columns[0]))]
 
 
-def _logprobs(
+def spread_logprobs(
     raw: Tensor, rows: Tensor, token_ids: Tensor, ops: Ops, num_top: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of the raw logits of `rows`, spread over all R rows; zeros elsewhere."""

@@ -7,7 +7,7 @@ sets the rate. The constants are estimates; a run on a device shows where they e
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -32,6 +32,9 @@ HOST_LAUNCH = 37e-6  # of the host, for a kernel that is launched from Python: a
 HOST_GRAPH = 0.2e-3  # to fill the buffers of a step's two graphs and replay them: an assumption
 DRAW_PASSES = 6  # the largest; over the blocks' sums: running ones, the whole, the token's block, its start, the block
 LINEARS = ("linear_kernel", "qkv_kernel")
+COUNTED = 512  # tokens of a history that are counted together, by a read and then additions in memory
+TOP_PASSES = 8  # of torch's topk over numbers of 64 bits, 8 bits each: an assumption
+SECTOR = 32  # bytes of memory that are read or written together
 KEPT_BLOCKS = 64  # of 64 tokens, in which the threshold of top_k or top_p can be: as if k were 20 to 50
 
 
@@ -44,6 +47,7 @@ class Step:
     draws: Draws = "unfiltered"  # "any": rows have top_k and top_p
     chunk: int = 0  # the first rows of a prompt, beside the others
     has_graph: bool = True  # not launched kernel by kernel
+    asks: Literal["", "penalties", "logprobs"] = ""  # each of its rows; logprobs of five tokens, by launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,8 @@ def cost_of(launch: Launch, step: Step, gpu: Gpu) -> Cost:
         return _threshold(launch, step)
     if launch.kernel == "torch embedding":
         return Cost(2 * _num_bytes(values["tensors"][-1:]), programs=gpu.processors)
+    if launch.kernel == "torch topk":
+        return Cost(TOP_PASSES * _num_bytes(values["tensors"][:1]), programs=SIMPLE_RESIDENT * gpu.processors)
     if launch.kernel.startswith("torch"):
         return Cost(_num_bytes(values["tensors"]), programs=SIMPLE_RESIDENT * gpu.processors)
     if launch.kernel == "norm_kernel":
@@ -99,6 +105,12 @@ def cost_of(launch: Launch, step: Step, gpu: Gpu) -> Cost:
         splits = math.ceil(step.context / SPLIT.value)
         num_bytes = 4.0 * step.rows * splits * values["HEADS"] * values["HEAD_DIM"]
         return Cost(num_bytes, programs=launch.programs, asked=4 * min(splits, 8) * values["HEAD_DIM"], resident=32)
+    if launch.kernel == "count_kernel":
+        waiting = 2 * LATENCY * math.ceil(step.context / COUNTED)
+        return Cost(4.0 * step.rows * step.context, programs=launch.programs, waiting=waiting)
+    if launch.kernel == "penalty_kernel":  # all counts, and the logits of tokens that were counted
+        touched = 2.0 * SECTOR * step.rows * min(step.context, values["VOCAB"])
+        return Cost(_num_bytes([values["counts"]]) + touched, programs=launch.programs)
     if launch.kernel == "draw_kernel":  # of masses only the block of the token
         return Cost(_num_bytes([values["sums"]]), programs=launch.programs, passes=DRAW_PASSES)
     return Cost(_num_bytes([each for each in values.values() if isinstance(each, Tensor)]), programs=launch.programs)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.worker.graphs.graphs import context_limits, mixed_sizes
-from engine.worker.head.sampler import DRAW, choose
+from engine.worker.graphs.graphs import MAX_HISTORY, context_limits, mixed_sizes
+from engine.worker.head.sampler import DRAW, choose, spread_logprobs
 from ops import kernels
 from ops.interface import AttentionMetadata
 from parallel.decoder import Decoder
@@ -24,6 +24,7 @@ from tests.benchmarks.gpu.estimate.launches import Launch, recording
 
 META = torch.device("meta")
 LONGEST = 32768
+NUM_TOP = 5  # logprobs of each row that asks for any
 MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 256, 2048  # as configured if nothing else is
 COMMON = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -90,12 +91,28 @@ def estimate(model: Decoder, step: Step, gpu: Gpu) -> Estimate:
         hidden = model.forward(rows, None, rows, [(cache, cache)] * model.num_layers, metadata)
         if step.chunk and step.has_graph:
             torch.empty_like(hidden).copy_(hidden)
-        choose(model.logits(hidden[:num_sampled]), _wanted(num_sampled), kernels, step.draws)
+        num_of_layers = len(launches)
+        _sample(model, hidden[:num_sampled], step)
     taken: Counter[str] = Counter()
     for launch in launches:
         taken[launch.kernel] += seconds(launch, step, gpu)
-    host = HOST_GRAPH if step.has_graph else len(launches) * HOST_LAUNCH
+    num_launched = len(launches) * (not step.has_graph)
+    if step.has_graph and step.asks == "logprobs":  # which no graph samples
+        num_launched = len(launches) - num_of_layers
+    host = HOST_GRAPH * step.has_graph + num_launched * HOST_LAUNCH
     return Estimate(len(launches), taken.total(), host, _floor(model, launches, step, gpu), dict(taken.most_common()))
+
+
+def _sample(model: Decoder, hidden: Tensor, step: Step) -> None:
+    num_rows = len(hidden)
+    rows, logits = _ints(num_rows), model.logits(hidden)
+    raw = logits[rows.long()] if step.asks == "logprobs" else None
+    if step.asks == "penalties":
+        floats = torch.empty(num_rows, device=META)
+        kernels.apply_penalties(logits, _ints(MAX_HISTORY), rows, rows, rows, floats, floats, floats)
+    tokens = choose(logits, _wanted(num_rows), kernels, step.draws)[0]
+    if raw is not None:
+        spread_logprobs(raw, rows.long(), tokens, kernels, NUM_TOP)
 
 
 def _inputs(model: Decoder, step: Step) -> tuple[Tensor, AttentionMetadata]:
@@ -147,7 +164,7 @@ def lines(shapes: list[str], gpu_name: str, batches: list[int], context: int) ->
     """A table. shapes: of SHAPES, or folders with a config.json."""
     gpu = GPUS[gpu_name]
     yield f"{gpu_name}, bf16, context {context}: estimated from what kernels move and multiply, not measured"
-    yield f"{'step':<36}{'launches':>9}{'host':>9}{'ms':>9}{'floor':>9}{'times':>7}  most of it, ms"
+    yield f"{'step':<46}{'launches':>9}{'host':>9}{'ms':>9}{'floor':>9}{'times':>7}  most of it, ms"
     for shape in shapes:
         hf_config = SHAPES[shape] if shape in SHAPES else json.loads((Path(shape) / "config.json").read_text())
         model = make_model(hf_config)
@@ -155,6 +172,9 @@ def lines(shapes: list[str], gpu_name: str, batches: list[int], context: int) ->
         steps["batch 1, greedy"] = Step(1, context, draws="greedy")
         steps["batch 64, greedy"] = Step(64, context, draws="greedy")
         steps["batch 64, top-k, top-p"] = Step(64, context, draws="any")
+        for rows in (1, 64):
+            steps[f"batch {rows}, top-k, top-p, penalties"] = Step(rows, context, draws="any", asks="penalties")
+            steps[f"batch {rows}, logprobs"] = Step(rows, context, asks="logprobs")
         for rows, chunk in MIXED:
             name = f"batch {rows}, prompt {chunk}" if rows else f"prompt {chunk}"
             for has_graph in (False, True):
@@ -166,4 +186,4 @@ def lines(shapes: list[str], gpu_name: str, batches: list[int], context: int) ->
             times = each.seconds / each.floor
             name = f"{Path(shape).name} {name}"
             taken = f"{1e3 * each.host:>9.2f}{1e3 * each.seconds:>9.2f}{1e3 * each.floor:>9.2f}"
-            yield f"{name:<36}{each.launches:>9}{taken}{times:>7.2f}  {most}"
+            yield f"{name:<46}{each.launches:>9}{taken}{times:>7.2f}  {most}"

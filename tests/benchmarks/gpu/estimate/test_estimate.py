@@ -50,6 +50,19 @@ def test_it_is_slower_where_memory_is_and_with_more_to_do() -> None:
     assert 1 < prompt.seconds / prompt.floor < 3
 
 
+def test_penalties_are_three_launches_of_a_graph_and_logprobs_are_launched() -> None:
+    model = make_model(SHAPES["0.5b"])
+    plain, penalized, with_logprobs = (
+        estimate(model, Step(64, 1024, draws="any", asks=asks), H200) for asks in ("", "penalties", "logprobs")
+    )
+    assert penalized.launches == plain.launches + 3
+    assert penalized.host == plain.host < with_logprobs.host
+    counts = 64 * 151936 * 4 / H200.bytes_per_s  # written, and read
+    assert plain.seconds + 2 * counts < penalized.seconds < plain.seconds + 5 * counts
+    longer = estimate(model, Step(64, 2048, draws="any", asks="penalties"), H200)
+    assert longer.by_kernel["count_kernel"] > penalized.by_kernel["count_kernel"]
+
+
 def test_a_graph_spares_the_host_a_mixed_step_and_its_padding_costs_the_device_little() -> None:
     model = make_model(SHAPES["0.5b"])
     graph, launched = (estimate(model, Step(64, 1024, chunk=150, has_graph=has), H200) for has in (True, False))
@@ -126,12 +139,16 @@ def test_nothing_is_left_of_a_gpu_that_was_not_there() -> None:
 
 def test_the_table_takes_any_checkpoint() -> None:
     table = list(lines([str(DEMO)], "a100", [1, 4], 64))
-    assert [line.split("  ")[0] for line in table[2:9]] == [
+    assert [line.split("  ")[0] for line in table[2:13]] == [
         "demo batch 1",
         "demo batch 4",
         "demo batch 1, greedy",
         "demo batch 64, greedy",
         "demo batch 64, top-k, top-p",
+        "demo batch 1, top-k, top-p, penalties",
+        "demo batch 1, logprobs",
+        "demo batch 64, top-k, top-p, penalties",
+        "demo batch 64, logprobs",
         "demo batch 8, prompt 56, launched",
         "demo batch 8, prompt 56",
     ]

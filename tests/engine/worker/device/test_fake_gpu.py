@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 pytest.importorskip("triton")
+from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import CacheShape, make_cache
 from engine.worker.cache.warm_up import warm_up
@@ -23,7 +24,7 @@ from parallel.groups.pipeline import Stage
 from parallel.spec import read
 from tests.engine.worker.device.fake_gpu import DEVICE, FakeGpu, Waits, fake_gpu, refusing_waits
 from tests.engine.worker.kernels.test_steps import hard_step
-from tests.engine.worker.steps import Part, ints, make_step, pairs
+from tests.engine.worker.steps import Part, floats, ints, make_step, pairs
 from tests.engine.worker.tiny import MAX_MODEL_LEN, NUM_BLOCKS, VOCAB_SIZE, Shape, hf_config
 from tests.ops.kernels.where import IS_INTERPRETED
 
@@ -56,11 +57,21 @@ def make_runner(ops: Ops, shape: Shape) -> ModelRunner:
 
 
 def run_steps(runner: ModelRunner) -> None:
-    """A prompt, a mixed step with all that a row can ask for and moves of blocks, a decode step."""
+    """A prompt, a mixed step with all that a row can ask for and moves of blocks, decode steps
+    without penalties and with them.
+    """
     parts = [Part([5, 6, 7, 8], 3, [1]), Part([9, 9], 1, [2])]
     decode = make_step(2, parts, carried_rows=pairs((0, 0)), carried_steps=ints(1))
+    penalized = SamplingColumns.of_plain_rows(
+        2, position=ints(4, 2), history_num_prompt=ints(3, 0), repetition_penalty=floats(1.2, 1)
+    )
     with torch.inference_mode(), refusing_waits():
-        for step in (make_step(0, [Part([5, 6, 7], 0, [1])]), hard_step(1), decode):
+        for step in (
+            make_step(0, [Part([5, 6, 7], 0, [1])]),
+            hard_step(1),
+            decode,
+            make_step(3, parts, sampling=penalized),
+        ):
             runner.launch(step)
 
 
@@ -75,8 +86,9 @@ def test_no_step_waits_for_the_device(shape: Shape, compute: tuple[int, int]) ->
         runner.use_graphs(FakeGpu().capture(), max_num_seqs=4, max_model_len=MAX_MODEL_LEN, max_num_batched_tokens=200)
         with torch.inference_mode(), refusing_waits():
             runner.capture_graphs()
-        assert runner._layers.mixed_graphs is not None
+        assert runner._layers.mixed_graphs is not None and runner._sampler.graphs is not None
         assert runner._layers.mixed_graphs.num_captured == 5  # 16, 32, 64, 128 and 200 rows
+        assert runner._sampler.graphs.num_captured == 12  # 1, 2 and 4 rows, four kinds
         run_steps(runner)
     kernels_launched = {kernel for kernel, _ in launched}
     assert {"linear_kernel", "prefill_kernel", "decode_kernel", "norm_kernel", "draw_kernel"} <= kernels_launched

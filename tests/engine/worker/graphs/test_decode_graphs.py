@@ -85,11 +85,18 @@ def prompts(num_seqs: int) -> list[Part]:
     ]
 
 
-def columns(parts: list[Part], *, with_logprobs: bool = True) -> object:
-    """Greedy and seeded by turns, with logprobs."""
+def columns(parts: list[Part], *, with_logprobs: bool = True, with_penalties: bool = False) -> object:
+    """Greedy and seeded by turns, with logprobs; with_penalties: of every row but each third."""
     num_rows = len(parts)
+    num_prompt = [(5 + 3 * row) * (row % 3 < 2) for row in range(num_rows)]
+    penalties = {
+        "history_num_prompt": ints(*num_prompt),
+        "repetition_penalty": np.full(num_rows, 1.3, np.float32),
+        "frequency_penalty": floats(*(row / 4 for row in range(num_rows))),
+    }
     return SamplingColumns.of_plain_rows(
         num_rows,
+        **(penalties if with_penalties else {}),
         temperature=floats(*(float(row % 2) for row in range(num_rows))),
         seed=np.arange(num_rows, dtype=np.uint64),
         position=ints(*(len(part.token_ids) for part in parts)),
@@ -97,26 +104,24 @@ def columns(parts: list[Part], *, with_logprobs: bool = True) -> object:
     )
 
 
-def decode(
-    worker: Worker, num_seqs: int, num_steps: int, num_in_flight: int, *, with_logprobs: bool = True
-) -> list[SamplerOutput]:
+def decode(worker: Worker, num_seqs: int, num_steps: int, num_in_flight: int, **asked: bool) -> list[SamplerOutput]:
     """A prompt each, then steps that carry the tokens of the one before, `num_in_flight` launched
-    before one is read.
+    before one is read. `asked`: of `columns`.
     """
     parts = prompts(num_seqs)
     pending = deque([worker.launch(make_step(0, parts, sampling=columns(parts)))])
     outputs = []
     for step in range(1, 1 + num_steps):
         parts = [replace(part, token_ids=[*part.token_ids, 0], start=len(part.token_ids)) for part in parts]
-        pending.append(worker.launch(carrying(step, parts, with_logprobs=with_logprobs)))
+        pending.append(worker.launch(carrying(step, parts, **asked)))
         while len(pending) > num_in_flight:
             outputs.append(worker.finish(pending.popleft()))
     return [output for output in (*outputs, *map(worker.finish, pending)) if output is not None]
 
 
-def carrying(step: int, parts: list[Part], *, with_logprobs: bool = True) -> ExecuteModelRequest:
+def carrying(step: int, parts: list[Part], **asked: bool) -> ExecuteModelRequest:
     rows = pairs(*((row, row) for row in range(len(parts))))
-    return make_step(step, parts, carried_rows=rows, sampling=columns(parts, with_logprobs=with_logprobs))
+    return make_step(step, parts, carried_rows=rows, sampling=columns(parts, **asked))
 
 
 def bits(outputs: list[SamplerOutput]) -> list[tuple[bytes, ...]]:
@@ -140,13 +145,16 @@ def test_every_batch_size_has_the_bits_it_has_without_graphs(num_seqs: int, how:
     assert len(set(expected)) == 7
 
 
+@pytest.mark.parametrize("with_penalties", [False, True], ids=["plain", "penalties"])
 @pytest.mark.parametrize("num_seqs", [1, 7])
-def test_without_logprobs_sampling_is_a_graph_too_and_the_tokens_are_the_same(num_seqs: int) -> None:
-    expected = [
-        output.token_ids.tolist() for output in decode(new_runner("as they come"), num_seqs, 6, num_in_flight=1)
-    ]
+def test_without_logprobs_sampling_is_a_graph_too_and_the_tokens_are_the_same(
+    num_seqs: int, with_penalties: bool
+) -> None:
+    worker = new_runner("as they come")
+    outputs = decode(worker, num_seqs, 6, num_in_flight=1, with_penalties=with_penalties)
+    expected = [output.token_ids.tolist() for output in outputs]
     worker = new_runner("graphs")
-    outputs = decode(worker, num_seqs, 6, num_in_flight=4, with_logprobs=False)
+    outputs = decode(worker, num_seqs, 6, num_in_flight=4, with_logprobs=False, with_penalties=with_penalties)
     assert [output.token_ids.tolist() for output in outputs] == expected
     assert worker._runner is not None
     assert worker._runner._sampler.graphs is not None
@@ -274,9 +282,9 @@ def test_where_graphs_hold_all_they_are_captured_with_the_cache(monkeypatch: pyt
     assert worker._runner is not None
     sampling = worker._runner._sampler.graphs
     assert sampling is not None
-    assert sampling.num_captured == 15  # as many sizes, three kinds of draws
+    assert sampling.num_captured == 20  # as many sizes, three kinds of draws, and penalties
     assert bits(decode(worker, 3, 6, num_in_flight=1, with_logprobs=False)) == expected
-    assert (num_captured(worker), sampling.num_captured) == (num_graphs, 15)
+    assert (num_captured(worker), sampling.num_captured) == (num_graphs, 20)
     worker.rejoin(None, "127.0.0.1")
     assert num_captured(worker) == 0
 

@@ -6,19 +6,32 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from engine.worker.graphs.graphs import Graphs, batch_sizes, context_limits, mixed_sizes, num_graphs
+from engine.worker.graphs.graphs import (
+    MAX_HISTORY,
+    Graphs,
+    batch_sizes,
+    context_limits,
+    history_size,
+    mixed_sizes,
+    num_graphs,
+)
 
 
 def test_sizes_are_few_and_reach_the_largest_batch() -> None:
     assert batch_sizes(256) == [1, 2, 4, 8, *range(16, 257, 8)]
     assert batch_sizes(11) == [1, 2, 4, 8, 11]
     assert batch_sizes(8) == [1, 2, 4, 8]
-    # Only the last stage samples, three kinds of rows and 256 rows at once.
-    assert (num_graphs(8, 512, 64, samples=False), num_graphs(8, 512, 64, samples=True)) == (4 + 3, 16 + 3)
+    # Only the last stage samples, four kinds of rows and 256 rows at once.
+    assert (num_graphs(8, 512, 64, samples=False), num_graphs(8, 512, 64, samples=True)) == (4 + 3, 20 + 3)
     of_sampling = num_graphs(1024, 4096, 8192, samples=True) - num_graphs(1024, 4096, 8192, samples=False)
-    assert of_sampling == 3 * len(batch_sizes(256))
+    assert of_sampling == 4 * len(batch_sizes(256))
     assert batch_sizes(3) == [1, 2, 3]
     assert batch_sizes(1) == [1]
+
+
+def test_histories_have_room_up_to_a_limit() -> None:
+    assert history_size(2, 33) == 2 * 48
+    assert history_size(256, 32768) == MAX_HISTORY
 
 
 def test_rows_of_mixed_steps_are_padded_to_tiles_and_end_where_launches_are_hidden() -> None:

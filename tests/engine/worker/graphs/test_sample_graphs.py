@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.ragged import starts_of
 from engine.sampling_columns import SamplingColumns
+from engine.worker.cache.token_history import Histories
+from engine.worker.graphs import graphs as of_graphs
 from engine.worker.graphs.sample_graphs import SampleGraphs
 from engine.worker.head.sampler import sample
 from ops import reference
@@ -17,7 +20,7 @@ from tests.engine.worker.recompute import Recompute
 from tests.engine.worker.steps import floats, ints
 
 CPU = torch.device("cpu")
-MAX_NUM_ROWS, HIDDEN, VOCAB = 11, 8, 40
+MAX_NUM_ROWS, MAX_MODEL_LEN, HIDDEN, VOCAB = 11, 100, 8, 40
 HEAD = torch.randn(VOCAB, HIDDEN, generator=torch.Generator().manual_seed(5))
 
 
@@ -32,6 +35,8 @@ class Kinds:
     def __init__(self) -> None:
         self.told: list[Draws] = []
 
+    apply_penalties = staticmethod(reference.apply_penalties)
+
     def sample(self, logits: Tensor, *columns: Tensor, draws: Draws) -> Tensor:
         self.told.append(draws)
         return reference.sample(logits, *columns, draws=draws)
@@ -39,7 +44,14 @@ class Kinds:
 
 def make_graphs(ops: Any = reference) -> SampleGraphs:
     return SampleGraphs(
-        logits, ops, Recompute(), max_num_rows=MAX_NUM_ROWS, hidden_size=HIDDEN, dtype=torch.bfloat16, device=CPU
+        logits,
+        ops,
+        Recompute(),
+        max_num_rows=MAX_NUM_ROWS,
+        max_model_len=MAX_MODEL_LEN,
+        hidden_size=HIDDEN,
+        dtype=torch.bfloat16,
+        device=CPU,
     )
 
 
@@ -65,7 +77,7 @@ def test_tokens_are_those_without_graphs_and_stay_when_the_next_are_drawn() -> N
     graphs = make_graphs()
     steps = [drawn(num_rows, seed) for seed, num_rows in enumerate([3, 11, 1, 7, 2, 8, 11, 4, 5, 1])]
     got = [graphs.run(hidden, columns) for hidden, columns in steps]
-    assert graphs.num_captured == 6  # of 1, 2, 4, 8 and 11 rows, and of one row another kind
+    assert graphs.num_captured == 7  # of 1, 2, 4, 8 and 11 rows, of one row another kind, of most with penalties
     is_finite = set()
     for (hidden, columns), each in zip(steps, got, strict=True):
         assert graphs.takes(columns)
@@ -77,6 +89,56 @@ def test_tokens_are_those_without_graphs_and_stay_when_the_next_are_drawn() -> N
         is_finite.update(each.is_finite.tolist())
     assert is_finite == {False, True}
     assert len({tuple(each.token_ids.tolist()) for each in got}) == len(got)
+
+
+def penalized(columns: SamplingColumns, seed: int) -> tuple[SamplingColumns, Histories]:
+    """Two rows of three have penalties, and up to 90 tokens."""
+    random, num_rows = np.random.default_rng(seed), len(columns.seed)
+    num_prompt = np.where(np.arange(num_rows) % 3 < 2, random.integers(1, 30, num_rows), 0).astype(np.int32)
+    position = (num_prompt + random.integers(0, 60, num_rows)).astype(np.int32)
+    lengths = np.where(num_prompt > 0, position, 0).astype(np.int32)
+    starts = starts_of(-(-lengths // 16)) * 16
+    ids = random.integers(0, VOCAB, starts[-1]).astype(np.int32)
+    columns = replace(
+        columns,
+        position=position,
+        history_num_prompt=num_prompt,
+        presence_penalty=random.choice([0.0, 0.5], num_rows).astype(np.float32),
+        repetition_penalty=random.choice([1.0, 1.3, 2.5], num_rows).astype(np.float32),
+    )
+    return columns, Histories(*map(torch.from_numpy, (ids, starts[:-1], lengths)))
+
+
+def test_rows_with_penalties_have_the_tokens_they_have_without_graphs() -> None:
+    """Whatever the rows of the steps before have left; plain steps and those of penalties by
+    turns.
+    """
+    graphs = make_graphs()
+    changed = 0
+    for seed, num_rows in enumerate([3, 11, 1, 7, 2, 8, 11, 4, 5, 1]):
+        hidden, plain = drawn(num_rows, seed)
+        columns, histories = penalized(plain, seed)
+        assert graphs.takes(columns)
+        got = graphs.run(hidden, columns, histories)
+        want = sample(logits(hidden), columns, reference, None, histories)
+        assert torch.equal(got.token_ids, want.token_ids)
+        assert torch.equal(got.is_finite, want.is_finite)
+        of_plain = graphs.run(hidden, replace(plain, position=columns.position))
+        changed += int((of_plain.token_ids != got.token_ids).sum())
+        assert torch.equal(
+            of_plain.token_ids,
+            sample(logits(hidden), replace(plain, position=columns.position), reference, None).token_ids,
+        )
+    assert changed > 5
+
+
+def test_histories_that_have_no_room_are_sampled_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_graphs, "MAX_HISTORY", 64)
+    graphs = make_graphs()
+    columns = replace(drawn(3, 1)[1], position=ints(16, 999, 33), history_num_prompt=ints(9, 0, 9))
+    assert graphs.takes(columns), "16 tokens and 48"
+    assert not graphs.takes(replace(columns, position=ints(17, 999, 33)))
+    assert graphs.takes(replace(columns, position=ints(17, 999, 33), history_num_prompt=ints()))
 
 
 def test_what_no_row_asks_for_is_left_out() -> None:
@@ -97,7 +159,7 @@ def test_what_no_row_asks_for_is_left_out() -> None:
         got = graphs.run(hidden, asked)
         assert ops.told[-1] == draws
         assert torch.equal(got.token_ids, sample(logits(hidden), asked, reference, None).token_ids)
-    assert graphs.num_captured == 4, "of four rows each kind, and the largest"
+    assert graphs.num_captured == 4, "of four rows each kind but penalties, and the largest of these"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +170,7 @@ def test_what_no_row_asks_for_is_left_out() -> None:
         {"bias_starts": ints(0, 1, 1), "bias_ids": ints(3), "bias_values": floats(-1)},
         {"ban_starts": ints(0, 1, 1), "ban_last_ids": ints(2), "ban_ids": ints(3)},
         {"allowed_starts": ints(0, 0, 1), "allowed_ids": ints(3)},
-        {"history_num_prompt": ints(1, 0)},
+        {"history_num_prompt": ints(1, 0), "logprob_counts": ints(0, 1)},
     ],
     ids=lambda changes: next(iter(changes)),
 )
