@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.checkpoint.json_file import read_json
 from engine.checkpoint.other_formats import told_by
 from engine.errors import InvalidConfig
 from parallel.spec.stored import DTYPE_BYTES, INDEX_FILE, SINGLE_FILE, Forms, as_the_model_names, complaint
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
-LENGTH_BYTES = 8  # of the header's length, at the beginning of a file
 LFS_POINTER = b"version https://git-lfs"
+OF_OLDER_TOOLS = ("quantize_config.json", "quant_config.json")
+LENGTH_BYTES = 8  # of the header's length, at the beginning of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,18 @@ def check_tensors(folder: Path, tensors: Mapping[str, StoredTensor], forms: Form
     exist too.
     """
     if (wrong := complaint(folder, tensors, forms, unused)) is not None:
-        raise InvalidConfig(wrong)
+        raise InvalidConfig(wrong + _unread(folder))
+
+
+def _unread(folder: Path) -> str:
+    """What may be wrong if the tensors are others than config.json says."""
+    found = [name for name in OF_OLDER_TOOLS if (folder / name).exists()]
+    if not found or "quantization_config" in read_json(folder / "config.json"):
+        return ""
+    return (
+        f"; {found[0]} is not read: if it says how the weights are quantized, its fields belong into config.json's "
+        "quantization_config, with quant_method"
+    )
 
 
 def weight_files(folder: Path) -> dict[Path, set[str]]:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.checkpoint.files import weight_files
+from cluster.checkpoint.files import OF_OLDER_TOOLS, weight_files
+from cluster.checkpoint.plan import make_plan
 from engine.errors import InvalidConfig
 from engine.worker.worker import Worker
 from parallel.spec.stored import INDEX_FILE
@@ -38,6 +39,17 @@ def test_other_files_than_safetensors_are_named(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"PK")
     with pytest.raises(InvalidConfig, match=r"nor does .*; pytorch_model.bin is a pickle, which could run code"):
         weight_files(tmp_path)
+
+
+@pytest.mark.parametrize("name", OF_OLDER_TOOLS)
+def test_a_file_of_an_older_quantizer_is_named_where_the_tensors_are_others(checkpoint: Path, name: str) -> None:
+    """config.json alone says how weights are quantized, as in transformers."""
+    (checkpoint / name).write_text('{"bits": 4, "group_size": 128}')
+    make_plan(config_of(checkpoint))
+    corrupt, _ = IN_HEADERS["extra tensor"]
+    corrupt(checkpoint)
+    with pytest.raises(InvalidConfig, match=f"the model has no tensor .*; {name} is not read: .* quantization_config"):
+        make_plan(config_of(checkpoint))
 
 
 def test_a_worker_names_the_tensor_too(checkpoint: Path) -> None:

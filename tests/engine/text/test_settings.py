@@ -186,3 +186,11 @@ def test_a_request_may_set_the_name_of_a_special_token(tmp_path: Path) -> None:
     theirs = AutoTokenizer.from_pretrained(folder)
     expected = theirs.apply_chat_template(messages, tokenize=False, **variables)
     assert Tokenizer(folder).render_chat(ChatPrompt(messages, variables=variables)) == expected == "a|b|"
+
+
+def test_a_tokenizer_that_git_has_not_fetched(tmp_path: Path) -> None:
+    """Qwen3's is so large that the hub keeps it in Git LFS."""
+    write_settings(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n")
+    with pytest.raises(InvalidConfig, match=r"tokenizer\.json cannot be read: it is a Git LFS pointer; `git lfs pull`"):
+        Tokenizer(str(tmp_path))
