@@ -56,9 +56,8 @@ class App:
         """Ray's, of the machines that are there."""
         folder = tempfile.mkdtemp(prefix="squadron-nodes-", dir=KEPT_LOGS)
         for machine in self.nodes.machines():
-            there = machine.root / "tmp/ray/session_latest/logs"
-            if there.exists():
-                subprocess.run(["cp", "-r", f"{there.resolve()}/", f"{folder}/{machine.name}"], check=False)
+            for logs in (machine.root / "tmp/ray").glob("session_2*/logs"):  # the link beside them points to our /tmp
+                subprocess.run(["cp", "-r", f"{logs}/", f"{folder}/{machine.name}"], check=False)
         print(f"what Ray logged: {folder}", flush=True)
 
 
@@ -68,8 +67,10 @@ def url_of(machine: Machine) -> str:
 
 
 def on_nodes(engine: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """For build_app: see `app_args`; engines on workers alone. Needs `inside`."""
-    return app_args(engine | {"node_labels": ENGINES}, insecure_no_key=True, **more)
+    """For build_app: see `app_args`; engines on workers alone. Requests wait for the next node,
+    however long a queue that makes. Needs `inside`.
+    """
+    return app_args(engine | {"node_labels": ENGINES}, insecure_no_key=True, max_queue_seconds=0, **more)
 
 
 def inside() -> None:

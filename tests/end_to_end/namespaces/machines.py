@@ -83,7 +83,7 @@ class Machine:
     def command(self, line: str) -> list[str]:
         """What runs a line of shell there, in the repository, as ssh would."""
         inside = ["nsenter", "--target", str(self.first), "--net", "--pid", "--ipc", "--mount"]
-        session = ["HOME=/tmp/home", f"XDG_CACHE_HOME={CACHE}", f"SSH_CONNECTION=- - {self.address} 22"]
+        session = ["HOME=/tmp/home", "TMPDIR=/tmp", f"XDG_CACHE_HOME={CACHE}", f"SSH_CONNECTION=- - {self.address} 22"]
         return [*inside, "env", "-C", str(ROOT), *session, "bash", "-c", line]
 
     def run(self, line: str, seconds: float = 120.0) -> str:
