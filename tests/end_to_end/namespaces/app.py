@@ -11,9 +11,10 @@ from tests.end_to_end.chaos.app import app_args
 from tests.end_to_end.chaos.options import NotPossibleHere
 from tests.end_to_end.chaos.processes import ENGINE, SERVING, find
 from tests.end_to_end.namespaces.machines import Machine, enter, is_inside, why_not
-from tests.end_to_end.namespaces.ray_nodes import ENGINES, HTTP_PORT, RayNodes, eventually
+from tests.end_to_end.namespaces.ray_nodes import ENGINES, HEAD, HTTP_PORT, RayNodes, eventually
 
 KEPT_LOGS = "/tmp"
+ENGINE_NAME, GATEWAY_NAME = "EngineDeployment", "GatewayDeployment"
 
 
 @dataclass(slots=True)
@@ -21,8 +22,8 @@ class App:
     """`nodes` change as machines are lost and added."""
 
     nodes: RayNodes
-    args: dict[str, Any]  # of build_app
-    next_number: int
+    apart: str  # see `RayNodes.deploy`
+    next_number: int = HEAD + 1
 
     @property
     def url(self) -> str:
@@ -49,7 +50,7 @@ class App:
 
     def change(self, args: dict[str, Any]) -> None:
         """Returns once Serve has all as it is to be."""
-        self.nodes.deploy(args)
+        self.nodes.deploy(args, apart=self.apart)
         eventually(self.nodes.is_running)
 
     def keep_logs(self) -> None:
@@ -81,20 +82,20 @@ def inside() -> None:
 
 
 @contextlib.contextmanager
-def running(args: dict[str, Any], num_workers: int, *, has_many_doors: bool = False) -> Iterator[App]:
-    """The application, ready, with a gateway on the head, or one on each node. If the context is
-    left by an exception, what Ray logged is kept, and the place printed.
+def running(args: dict[str, Any], num_workers: int, *, apart: str = ENGINE_NAME) -> Iterator[App]:
+    """The application, ready, with a gateway on the head, or one on each node if those are `apart`.
+    If the context is left by an exception, what Ray logged is kept, and the place printed.
     """
-    app = App(RayNodes(), args, 2)
+    app = App(RayNodes(), apart)
     try:
         app.nodes.start_head()
-        if not has_many_doors:
-            app.nodes.deploy(args)  # no other node is there that a gateway could be placed on
+        if apart != GATEWAY_NAME:
+            app.nodes.deploy(args, apart=apart)  # no other node is there that a gateway could be placed on
         for _ in range(num_workers):
             app.add_worker()
         eventually(lambda: len(app.nodes.alive()) == 1 + num_workers)
-        if has_many_doors:
-            app.nodes.deploy(args, num_gateways=1 + num_workers)
+        if apart == GATEWAY_NAME:
+            app.nodes.deploy(args, apart=apart)
         eventually(app.nodes.is_running)
         yield app
     except BaseException:

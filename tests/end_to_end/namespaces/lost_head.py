@@ -13,7 +13,7 @@ from cluster.launch.node.gcs_keeper import PROGRAM
 from tests.end_to_end.chaos.options import QUICK_STREAMS, Options
 from tests.end_to_end.chaos.processes import SERVING, descendants, find, send, title_of
 from tests.end_to_end.chaos.run import Deliver, Load, disturbed
-from tests.end_to_end.namespaces.app import App, inside, on_nodes, running, url_of
+from tests.end_to_end.namespaces.app import GATEWAY_NAME, App, inside, on_nodes, running, url_of
 from tests.end_to_end.namespaces.ray_nodes import eventually
 
 SETTLE_SECONDS = 3.0
@@ -38,8 +38,8 @@ def _on_cluster(name: str, options: Options, kill: Callable[[App], str], *, num_
     """With a gateway on each node, of which a worker's is asked."""
     inside()
     load = Load(options.pick(options.streams, 100, QUICK_STREAMS), concurrency=16, seed=options.seed)
-    args = on_nodes({"tensor_parallel_size": 2}, recovers=options.recovers)
-    with running(args, NUM_WORKERS, has_many_doors=True) as app:
+    args = on_nodes({"tensor_parallel_size": 2}, recovers=options.recovers, num_gateways=1 + NUM_WORKERS)
+    with running(args, NUM_WORKERS, apart=GATEWAY_NAME) as app:
         url = url_of(next(iter(app.nodes.workers.values())))
         deliver = _deliver(app, kill, num_faults, options.interval or SETTLE_SECONDS)
         report = asyncio.run(disturbed(name, url, load, num_faults=num_faults + 1, deliver=deliver))

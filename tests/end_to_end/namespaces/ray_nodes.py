@@ -16,7 +16,6 @@ from tests.end_to_end.namespaces.machines import Machine, make_machine
 T = TypeVar("T")
 
 GCS_PORT, HTTP_PORT = 6379, 8000
-GATEWAYS = "GatewayDeployment"
 PATIENCE_SECONDS = 300.0
 HEAD = 1  # the head's number
 ENGINES = {"squadron-role": "engine"}  # a label of the workers
@@ -38,16 +37,25 @@ class RayNodes:
 
     def start_head(self) -> None:
         """Ray's processes on the head, and the keeper of its GCS."""
-        self.on(self.head, f"ray start --head --port={GCS_PORT} {_options({})} && configs/cluster/keep_gcs.sh")
+        self._start(self.head, f"ray start --head --port={GCS_PORT} {_options({})}")
+        self.on(self.head, "configs/cluster/keep_gcs.sh")
 
     def add_worker(self, name: str, number: int) -> Machine:
         machine = self.workers[name] = self._machine(name, number)
-        self.on(machine, f"ray start --address={self.head.address}:{GCS_PORT} {_options(ENGINES)}")
+        self._start(machine, f"ray start --address={self.head.address}:{GCS_PORT} {_options(ENGINES)}")
         return machine
 
     def on(self, machine: Machine, line: str) -> str:
         """What a line prints, in the environment that Ray's commands have there."""
         return machine.run(f"{ENVIRONMENT} && {line}", PATIENCE_SECONDS)
+
+    def _start(self, machine: Machine, line: str) -> None:
+        """Again if it fails: Ray gives its processes 30 s, too few where much else runs."""
+        try:
+            self.on(machine, line)
+        except subprocess.CalledProcessError:
+            self.on(machine, "ray stop --force")  # which sees this machine's processes only
+            self.on(machine, line)
 
     def alive(self) -> list[str]:
         """The addresses of the nodes that Ray counts as alive, in order."""
@@ -58,16 +66,13 @@ class RayNodes:
         """Those that are there."""
         return [self.head, *self.workers.values()]
 
-    def deploy(self, args: dict[str, Any], *, num_gateways: int | None = None) -> None:
-        """`serve deploy` of configs/serve/demo.yaml with these `args` of `build_app`; so many
-        gateways, each on a node of its own, instead of the number there.
+    def deploy(self, args: dict[str, Any], *, apart: str) -> None:
+        """`serve deploy` of configs/serve/demo.yaml with these `args` of `build_app`. `apart`: the
+        deployment of which no node has two replicas.
         """
         config = yaml.safe_load((ROOT / "configs/serve/demo.yaml").read_text())
         (application,) = config["applications"]
-        application["args"] = args
-        if num_gateways is not None:
-            apart = {"name": GATEWAYS, "num_replicas": num_gateways, "max_replicas_per_node": 1}
-            application["deployments"] = [apart]
+        application |= {"args": args, "deployments": [{"name": apart, "max_replicas_per_node": 1}]}
         (self.head.root / "tmp/serve.yaml").write_text(yaml.safe_dump(config))
         self.on(self.head, "serve deploy /tmp/serve.yaml")
 
