@@ -31,6 +31,7 @@ FETCHED = 0.4e-6  # less, if the first weights are in the cache before the wait 
 HOST_LAUNCH = 37e-6  # of the host, for a kernel that is launched from Python: an assumption, at the least
 HOST_GRAPH = 0.2e-3  # to fill the buffers of a step's two graphs and replay them: an assumption
 DRAW_PASSES = 6  # the largest; over the blocks' sums: running ones, the whole, the token's block, its start, the block
+PRODUCTS = ("torch linear", "torch mm", "torch addmm")  # cuBLAS's
 LINEARS = ("linear_kernel", "qkv_kernel")
 COUNTED = 512  # tokens of a history that are counted together, by a read and then additions in memory
 TOP_PASSES = 8  # of torch's topk over numbers of 64 bits, 8 bits each: an assumption
@@ -93,6 +94,8 @@ def cost_of(launch: Launch, step: Step, gpu: Gpu) -> Cost:
         return _threshold(launch, step)
     if launch.kernel == "torch embedding":
         return Cost(2 * _num_bytes(values["tensors"][-1:]), programs=gpu.processors)
+    if launch.kernel in PRODUCTS:
+        return _product(values["tensors"], gpu)
     if launch.kernel == "torch topk":
         return Cost(TOP_PASSES * _num_bytes(values["tensors"][:1]), programs=SIMPLE_RESIDENT * gpu.processors)
     if launch.kernel.startswith("torch"):
@@ -137,6 +140,13 @@ def _linear(launch: Launch, gpu: Gpu) -> Cost:
         asked,
         resident,
     )
+
+
+def _product(tensors: list[Tensor], gpu: Gpu) -> Cost:
+    """At the device's rates."""
+    first, second = sorted((each for each in tensors[:-1] if each.dim() == 2), key=Tensor.numel)[-2:]
+    inputs = math.sqrt(first.numel() * second.numel() / tensors[-1].numel())
+    return Cost(_num_bytes(tensors), 2.0 * tensors[-1].numel() * inputs, programs=SIMPLE_RESIDENT * gpu.processors)
 
 
 def _attention(launch: Launch, step: Step, gpu: Gpu) -> Cost:

@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.worker.graphs.graphs import MAX_HISTORY, context_limits, mixed_sizes
 from engine.worker.head.sampler import DRAW, choose, spread_logprobs
 from ops import kernels
-from ops.interface import AttentionMetadata
+from ops.interface import AttentionMetadata, Ops
 from parallel.decoder import Decoder
 from parallel.groups.group import SingleGroup
 from parallel.groups.pipeline import Stage
@@ -73,10 +73,10 @@ class Estimate:
     by_kernel: dict[str, float]  # seconds
 
 
-def make_model(hf_config: dict[str, Any]) -> Decoder:
+def make_model(hf_config: dict[str, Any], ops: Ops = kernels) -> Decoder:
     """On `meta`. Raises UnsupportedModel."""
     config = read(hf_config)
-    model = Decoder(config, ops=kernels, tp=SingleGroup(), stage=Stage(0, 1, None), dtype=torch.bfloat16, device=META)
+    model = Decoder(config, ops=ops, tp=SingleGroup(), stage=Stage(0, 1, None), dtype=torch.bfloat16, device=META)
     weights: Any = _Shapes(config.shapes())
     model.load(weights)
     return model
@@ -160,14 +160,19 @@ def _ints(*sizes: int) -> Tensor:
     return torch.empty(sizes, dtype=torch.int32, device=META)
 
 
+def config_of(shape: str) -> dict[str, Any]:
+    """shape: of SHAPES, or a folder with a config.json."""
+    known = SHAPES.get(shape)
+    return json.loads((Path(shape) / "config.json").read_text()) if known is None else known
+
+
 def lines(shapes: list[str], gpu_name: str, batches: list[int], context: int) -> Iterator[str]:
     """A table. shapes: of SHAPES, or folders with a config.json."""
     gpu = GPUS[gpu_name]
     yield f"{gpu_name}, bf16, context {context}: estimated from what kernels move and multiply, not measured"
     yield f"{'step':<46}{'launches':>9}{'host':>9}{'ms':>9}{'floor':>9}{'times':>7}  most of it, ms"
     for shape in shapes:
-        hf_config = SHAPES[shape] if shape in SHAPES else json.loads((Path(shape) / "config.json").read_text())
-        model = make_model(hf_config)
+        model = make_model(config_of(shape))
         steps = {f"batch {batch}": Step(batch, context) for batch in batches}
         steps["batch 1, greedy"] = Step(1, context, draws="greedy")
         steps["batch 64, greedy"] = Step(64, context, draws="greedy")

@@ -8,8 +8,11 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
+from ops import kernels
 from ops.kernels.device import num_processors
-from tests.benchmarks.gpu.estimate.costs import CHAINED_GAP, FETCHED, GAP, PASS, RAMP, Step, seconds
+from tests.benchmarks.gpu.estimate.costs import CHAINED_GAP, FETCHED, GAP, PASS, PRODUCTS, RAMP, Step, seconds
+from tests.benchmarks.gpu.estimate.exactness import fast_ops
+from tests.benchmarks.gpu.estimate.exactness import lines as exactness_lines
 from tests.benchmarks.gpu.estimate.gpus import GPUS
 from tests.benchmarks.gpu.estimate.launches import Launch, recording
 from tests.benchmarks.gpu.estimate.steps import SHAPES, estimate, lines, make_model
@@ -123,6 +126,18 @@ def test_attention_has_a_program_an_item_and_many_heads_are_folded_apart(heads: 
         list(folded_cases(torch.bfloat16, torch.bfloat16, (heads, 2, 128)))
     assert [each.kernel for each in launches] == launched
     assert launches[0].programs == 2 * 13, "key-value heads, and splits of 3,200 tokens"
+
+
+def test_exactness_costs_what_is_beyond_a_product_at_the_devices_rates() -> None:
+    exact, fast = (make_model(SHAPES["7b"], ops) for ops in (kernels, fast_ops()))
+    ours, theirs = (estimate(model, Step(256, 1024), H200) for model in (exact, fast))
+    products = 28 * 4 + 1
+    found = sum(taken for kernel, taken in theirs.by_kernel.items() if kernel in PRODUCTS)
+    operations = 2 * 256 * 7.07e9  # of 256 rows and all weights: that takes longer than to read them
+    assert found == pytest.approx(products * (GAP + RAMP) + operations / H200.operations_per_s, rel=0.02)
+    assert theirs.seconds < ours.seconds < 1.1 * theirs.seconds
+    title, row = exactness_lines([str(DEMO)], "a100", [4], 64)
+    assert (title.split()[0], row.split()[:3]) == ("exactness", ["demo", "batch", "4"])
 
 
 def test_nothing_is_left_of_a_gpu_that_was_not_there() -> None:
