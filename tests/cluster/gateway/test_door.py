@@ -62,9 +62,10 @@ def test_before_the_first_report_everybody_may_come_in() -> None:
     assert Engines().is_open(Load(10_000, 10**9))
 
 
-def test_a_refusal_names_the_limit() -> None:
-    slow = Engines(full(num_requests_waiting=2), max_queue_seconds=3)
-    slow.door._drain.rate = 1.0
+def test_a_refusal_names_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Engines(full(), max_queue_seconds=0.3)
+    five_a_second(slow, monkeypatch)
+    slow.reports = [full(num_requests_waiting=2, num_requests_finished=50)]  # 0.4 s of the queue
     few = Engines(report())
     with ExitStack() as stack:
         for _ in range(5):
@@ -73,6 +74,8 @@ def test_a_refusal_names_the_limit() -> None:
             (Engines(full()), None, "max_num_queued_reqs"),
             (few, None, "max_num_queued_reqs"),
             (Engines(full(num_requests_waiting=2, num_waiting_tokens=95)), None, "max_num_queued_tokens"),
+            (slow, None, "max_queue_seconds"),
+            (slow, 0.35, "timeout"),
         ):
             with pytest.raises(Overloaded) as raised:
                 engines.door.check_room(ONE, seconds)
