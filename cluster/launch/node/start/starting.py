@@ -1,6 +1,8 @@
 """Starts Ray on this machine, however busy it is."""
 
 import contextlib
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -63,10 +65,10 @@ def patience() -> Iterator[None]:
 
 
 def init(**options: Any) -> BaseContext:
-    """Without Ray's own handler of SIGTERM, which would end this process with a status of its own,
-    now or, where this attempt fails, in the next. From now on, whoever asks Ray after this
-    connection has ended, as a thread of Serve's may, gets an error: by itself, Ray would start a
-    cluster for them, which nobody ends.
+    """Without Ray's own handlers of SIGTERM: that of Python would end this process with a status of
+    its own, now or, where this attempt fails, in the next; that of its C++ would abort it. From now
+    on, whoever asks Ray after this connection has ended, as a thread of Serve's may, gets an error:
+    by itself, Ray would start a cluster for them, which nobody ends.
     """
     auto_init_hook.enable_auto_connect = False
     set_handler, utils.set_sigterm_handler = utils.set_sigterm_handler, lambda _: None
@@ -74,3 +76,6 @@ def init(**options: Any) -> BaseContext:
         return ray.init(**options)
     finally:
         utils.set_sigterm_handler = set_handler
+        handler = signal.getsignal(signal.SIGTERM)  # as Python knows it: it is told of no other
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
