@@ -6,7 +6,6 @@ import os
 import re
 import resource
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -66,17 +65,11 @@ def test_serve_refuses_what_takes_a_gpu_where_there_is_none(options: list[str], 
     assert (done.returncode, done.stderr) == (2, f"squadron serve: {sentence}\n")
 
 
-def test_serve_says_why_the_engine_did_not_start() -> None:
-    """What only the workers can tell."""
-    done = run("serve", str(DEMO), "--port", str(free_port()), "-tp", "2", "--dtype", "float16")
-    assert done.returncode == 2
+def test_serve_says_what_is_not_computed_here_before_anything_starts() -> None:
+    done = run("serve", str(DEMO), "--port", str(free_port()), "-tp", "2", "--dtype", "float16", "--device", "cpu")
+    assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("squadron serve: ") and "float16" in line
-    logs = Path(done.stdout.splitlines()[-1].removeprefix("The logs are in "))
-    try:
-        assert list(logs.glob("serve/replica_squadron_EngineDeployment_*.log"))
-    finally:
-        shutil.rmtree(logs)
 
 
 def test_serve_tells_of_a_lost_worker_on_its_console_and_in_its_logs(tmp_path: Path) -> None:

@@ -179,11 +179,11 @@ def test_tokens_take_the_shortcut_to_their_streams(used: Server) -> None:
     """Serve's layers pass on what it needs."""
     name = "squadron:shortcut_tokens_total", (("engine", "all"), ("model_name", "demo"))
     before = samples(used)[name]
-    with used.client() as client:
-        list(client.completions.create(model="demo", prompt="spell", max_tokens=64, stream=True))
     deadline = time.monotonic() + SECONDS
-    while samples(used)[name] == before:  # counted when the gateway has seen the end
+    while samples(used)[name] == before:  # tokens that all come at once on a busy machine take the long way
         assert time.monotonic() < deadline
+        with used.client() as client:
+            list(client.completions.create(model="demo", prompt="spell", max_tokens=64, stream=True))
 
 
 def test_totals_are_those_of_the_engine_and_of_the_answers(used: Server) -> None:

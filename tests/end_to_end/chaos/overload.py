@@ -37,6 +37,7 @@ BACK_SECONDS = 60.0  # for that to come
 LEAST_SHARE = 0.9  # of the peak's tokens, that reach whole answers
 REFUSED_SECONDS = 0.05  # 99 of 100 refusals come within
 NORMAL_WITHIN_SECONDS = 5.0
+MOST_GROWN = 512  # MiB, of gateway, proxy and engine together: their queues and streams have limits
 POLL_SECONDS = 0.5
 
 
@@ -55,9 +56,11 @@ class _Run:
     end: float = 0.0  # of it, of time.monotonic()
     idle: float = 0.0  # a canary's seconds, before
     canaries: list[float] = field(default_factory=list)  # seconds to their answers
-    num_unanswered: int = 0  # canaries
+    num_refused: int = 0  # canaries
+    num_unanswered: int = 0  # canaries that were neither answered nor refused
     seconds_back: float | None = None
     memory: str = ""  # MiB before, at most, after
+    num_grown: int = 0  # MiB
     shares: str = ""  # of a processor
     lag: str = ""  # ms, of the client
     most_waiting: int = 0  # requests, as the engine told
@@ -67,7 +70,8 @@ class _Run:
 def overload(options: Options) -> Report:
     """T18, overload: ten times the peak's requests for 60 s, from clients that leave after 20 s or
     more, beside one request a second: the queue keeps its limit, at least 90 % of the peak's tokens
-    reach whole and right answers, refusals are quick and as documented, and then all is as before.
+    reach whole and right answers, some of the short requests are answered and the others refused,
+    refusals are quick and as documented, no process grows without end, and then all is as before.
     With --quick no time is judged.
     """
     seconds = options.seconds or (15.0 if options.quick else 60.0)
@@ -93,11 +97,12 @@ async def _send(url: str, num_requests: int, seconds: float, seed: int) -> _Run:
         async with WatchedMemory() as memory, _watched_queue(run):
             with _no_garbage_collection():
                 async with Effort() as effort:
-                    clients = await _send_too_much(run, seconds)
+                    clients, asked = await _send_too_much(run, seconds)
             await _until_normal(run)
+        await asyncio.gather(*asked)
         await asyncio.gather(*clients, return_exceptions=True)
         run.num_left = len(clients) - len(run.streams)
-        run.memory = memory.summary
+        run.memory, run.num_grown = memory.summary, memory.grown
         run.shares, run.lag = effort.shares, effort.lag
         return run
 
@@ -126,12 +131,13 @@ def _num_tokens(stream: Stream) -> int:
     return stream.transcript.usage[1] if stream.transcript.usage is not None else 0
 
 
-async def _send_too_much(run: _Run, seconds: float) -> list[asyncio.Task[None]]:
-    """Returns the clients, of whom some have no answer yet."""
+async def _send_too_much(run: _Run, seconds: float) -> tuple[list[asyncio.Task[None]], list[asyncio.Task[None]]]:
+    """Returns the clients, and those that asked one request a second: some have no answer yet."""
     rate = min(TIMES_PEAK * run.peak[0], MAX_RATE)
     tasks: list[asyncio.Task[None]] = []
     begin = time.monotonic()
-    canaries = asyncio.create_task(_send_canaries(run))
+    asked: list[asyncio.Task[None]] = []
+    canaries = asyncio.create_task(_send_canaries(run, asked))
     for number, request in enumerate(itertools.cycle(run.requests)):
         at = begin + number / rate
         if at > begin + seconds:
@@ -142,7 +148,7 @@ async def _send_too_much(run: _Run, seconds: float) -> list[asyncio.Task[None]]:
     run.seconds = run.end - begin
     canaries.cancel()
     await asyncio.gather(canaries, return_exceptions=True)
-    return tasks
+    return tasks, asked
 
 
 async def _ask(run: _Run, request: ChaosRequest) -> None:
@@ -150,36 +156,40 @@ async def _ask(run: _Run, request: ChaosRequest) -> None:
         run.streams.append(await run.client.stream(request))
 
 
-async def _send_canaries(run: _Run) -> None:
-    """One a second, until it is cancelled."""
-    tasks: set[asyncio.Task[None]] = set()
+async def _send_canaries(run: _Run, tasks: list[asyncio.Task[None]]) -> None:
+    """One a second, until it is cancelled, each a task."""
 
     async def ask() -> None:
-        seconds = await _canary(run)
-        if seconds is not None:
-            run.canaries.append(seconds)
+        stream = await _ask_shortly(run)
+        if stream is not None and stream.transcript.is_complete:
+            run.canaries.append((stream.ended or 0) - stream.sent)
+        elif stream is not None and _is_refused(stream):
+            run.num_refused += 1
+        else:
+            run.num_unanswered += 1
 
-    try:
-        while True:
-            tasks.add(asyncio.create_task(ask()))
-            await asyncio.sleep(1.0)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        run.num_unanswered = len(tasks) - len(run.canaries)
+    while True:
+        tasks.append(asyncio.create_task(ask()))
+        await asyncio.sleep(1.0)
 
 
 async def _canary(run: _Run) -> float | None:
     """Seconds to a short answer; None if there was none."""
+    stream = await _ask_shortly(run)
+    if stream is None or not stream.transcript.is_complete:
+        return None
+    return (stream.ended or 0) - stream.sent
+
+
+async def _ask_shortly(run: _Run) -> Stream | None:
+    """None: a client would have left."""
     request = run.requests[0]
     short = replace(request, body=request.body | {"max_tokens": CANARY_TOKENS, "min_tokens": 0})
     try:
         async with asyncio.timeout(run.leave_seconds):
-            stream = await run.client.stream(short)
+            return await run.client.stream(short)
     except TimeoutError:
         return None
-    return (stream.ended or 0) - stream.sent if stream.transcript.is_complete else None
 
 
 async def _until_normal(run: _Run) -> None:
@@ -226,14 +236,16 @@ def _is_refused(stream: Stream) -> bool:
 def _judge(report: Report, run: _Run) -> None:
     tokens = _good_tokens(run)
     num_whole = sum(stream.transcript.is_complete for stream in run.streams)
+    rate = (len(run.streams) + run.num_left) / run.seconds
     report.figures |= {
         "peak": f"{run.peak[0]:.1f} requests/s, {run.peak[1]:.0f} tokens/s of {NUM_CLIENTS} clients",
-        "sent": f"{(len(run.streams) + run.num_left) / run.seconds:.0f} requests/s for {run.seconds:.0f} s",
+        "sent": f"{rate:.0f} requests/s for {run.seconds:.0f} s, {rate / run.peak[0]:.1f} times the peak",
         "answered": f"{tokens:.0f} tokens/s ({tokens / run.peak[1]:.0%} of the peak), {num_whole} whole answers",
         "refused": f"{len(_refusal_seconds(run))} by 503; seconds {_in_short(_refusal_seconds(run))}",
         "waited at most": f"{run.most_waiting} requests",
         "left": f"{run.num_left}, after {run.leave_seconds:.0f} s",
-        "a canary, s": f"{run.idle:.2f} before; {_summary(run.canaries)}; {run.num_unanswered} unanswered",
+        "a canary, s": f"{run.idle:.2f} before; {_summary(run.canaries)}; "
+        f"{run.num_refused} refused, {run.num_unanswered} unanswered",
         "as before after, s": "never" if run.seconds_back is None else round(run.seconds_back, 1),
         "memory, MiB": run.memory,
         "processor time": run.shares,
@@ -241,6 +253,11 @@ def _judge(report: Report, run: _Run) -> None:
     }
     if run.seconds_back is None:
         report.unmet.append(f"a short request took longer than before for {BACK_SECONDS:.0f} s")
+    if run.num_unanswered or not run.canaries:
+        told = f"{len(run.canaries)} were answered, {run.num_refused} refused, {run.num_unanswered} neither"
+        report.unmet.append(f"of short requests meanwhile {told}")
+    if run.num_grown > MOST_GROWN:
+        report.unmet.append(f"the server's processes grew by {run.num_grown} MiB, not {MOST_GROWN}")
     if run.most_over:
         report.unmet.append(f"the engine held {run.most_over} requests more than its limits say")
 
