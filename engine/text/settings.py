@@ -10,7 +10,7 @@ from engine.errors import InvalidConfig
 from engine.text.text_limit import parts
 
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_LFS_POINTER = b"version https://git-lfs"
+_LFS_POINTER = b"version https://git-lfs"  # how a file begins that git has not fetched
 _BY_ID = "added_tokens_decoder"
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
@@ -43,10 +43,10 @@ def read_encoder(folder: Path, settings: dict[str, Any]) -> Tokenizer:
     path = folder / "tokenizer.json"
     try:
         encoder = Tokenizer.from_file(str(path))
-    except Exception:  # the library raises bare Exceptions
-        if path.is_file() and path.read_bytes()[: len(_LFS_POINTER)] == _LFS_POINTER:
-            error = Exception("it is a Git LFS pointer; `git lfs pull` fetches the file")
-        raise InvalidConfig(f"{path} cannot be read: {error}") from None
+    except Exception as error:  # the library raises bare Exceptions
+        is_pointer = path.is_file() and path.read_bytes().startswith(_LFS_POINTER)
+        reason = "it is a Git LFS pointer; `git lfs pull` fetches the file" if is_pointer else error
+        raise InvalidConfig(f"{path} cannot be read: {reason}") from None
     adds_space = any(part.get("add_prefix_space") for part in parts(encoder.pre_tokenizer))
     said = settings.get("add_prefix_space")
     if said not in (None, adds_space):
