@@ -16,8 +16,8 @@ from parallel.spec.stored import DTYPE_BYTES, INDEX_FILE, SINGLE_FILE, Forms, as
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 LFS_POINTER = b"version https://git-lfs"
-OF_OLDER_TOOLS = ("quantize_config.json", "quant_config.json")
 LENGTH_BYTES = 8  # of the header's length, at the beginning of a file
+OF_OLDER_TOOLS = ("quantize_config.json", "quant_config.json")  # of quantizers; only config.json is read
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Hub:
         self._cache = cache_of(cache)
 
     def files(self) -> tuple[RemoteFile, ...]:
-        info = _patiently(self._info)
+        info = _patiently(lambda: _info(self._repo, self._commit, self._cache, files_metadata=True))
         return tuple(
             RemoteFile(
                 sibling.rfilename,
@@ -52,10 +52,6 @@ class Hub:
             )
             for sibling in info.siblings or ()
         )
-
-    def _info(self) -> ModelInfo:
-        with _explained(self._repo, self._commit, self._cache):
-            return _api().model_info(self._repo, revision=self._commit, files_metadata=True)
 
     def pieces(self, file: RemoteFile, start: int, stop: int) -> Iterator[bytes]:
         url = hf_hub_url(self._repo, file.name, revision=self._commit, endpoint=endpoint())
@@ -107,15 +103,11 @@ def pin(repo: str, revision: str | None, cache: str | None) -> tuple[str, str | 
         raise InvalidConfig(f"model=hf://{repo} is no name of the hub, which are ORGANISATION/MODEL")
     where, wanted = cache_of(cache), revision or MAIN
 
-    def ask() -> ModelInfo:
-        with _explained(repo, wanted, where):
-            return _api().model_info(repo, revision=wanted)
-
     known = try_to_load_from_cache(repo, "config.json", cache_dir=where, revision=wanted)
     if not isinstance(known, str):
-        return str(_patiently(ask).sha), None
+        return str(_patiently(lambda: _info(repo, wanted, where)).sha), None
     try:
-        return str(ask().sha), None
+        return str(_info(repo, wanted, where).sha), None
     except Unreachable as error:
         return Path(known).parent.name, error.reason
 
@@ -140,6 +132,11 @@ def cache_of(download_dir: str | None) -> str:
 
 def endpoint() -> str:
     return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT or HUGGING_FACE).rstrip("/")
+
+
+def _info(repo: str, revision: str, cache: str, *, files_metadata: bool = False) -> ModelInfo:
+    with _explained(repo, revision, cache):
+        return _api().model_info(repo, revision=revision, files_metadata=files_metadata)
 
 
 def _patiently(ask: Callable[[], ModelInfo]) -> ModelInfo:

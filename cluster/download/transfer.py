@@ -116,7 +116,7 @@ def _receive(store: Store, file: RemoteFile, partial: Path, progress: Progress, 
             reason, asked = str(error), error.asked
         if _size(partial) > start:
             patience.renew()
-        elif not (partial.exists() and file.size == 0) and not patience.wait(f"{store.title}: {reason}", asked):
+        elif file.size and not patience.wait(f"{store.title}: {reason}", asked):
             raise InvalidConfig(f"{store.title}: {file.name} cannot be fetched whole: {reason}; start again to go on")
 
 

@@ -25,8 +25,8 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
     positions = np.arange(plan.num_tokens, dtype=np.int32) - query_starts[owner] + starts[owner]
     context_lens = starts + num_tokens
     table_rows = np.array([entry.seq.row for entry in scheduled], np.int32)
-    size, width = blocks.block_size, blocks.tables.shape[1]
-    written = blocks.tables.take(table_rows.astype(np.int64)[owner] * width + positions // size)
+    size, tables = blocks.block_size, blocks.rows.tables
+    written = tables.take(table_rows.astype(np.int64)[owner] * tables.shape[1] + positions // size)
     input_ids, carried_steps, carried_rows = _input_ids(scheduled)
     sampled_rows, rows_sampled = _sampled_rows(plan, query_starts)
     adapter_runs, adapters = _adapter_runs(scheduled, query_starts)
@@ -40,7 +40,7 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         query_starts=query_starts,
         context_lens=context_lens,
         table_rows=table_rows,
-        table_changes=blocks.take_changes(),
+        table_changes=blocks.rows.take_changes(),
         sampled_rows=sampled_rows,
         sampling=sampling_columns(rows_sampled),
         carried_steps=carried_steps,

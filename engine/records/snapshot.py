@@ -70,7 +70,7 @@ def snapshot(recorder: Recorder, scheduler: Scheduler) -> Snapshot:
         [_seen(lane, seq, now) for lane, seq in islice(_pairs(queues.swapped), NUM_SEQUENCES)],
         [_seen(lane, seq, now) for lane, seq in islice(_pairs(queues.waiting), NUM_WAITING)],
         recorder.last_ended(NUM_ENDED),
-        blocks.tables[np.array([seq.row for _, seq in running], np.intp), :longest],
+        blocks.rows.tables[np.array([seq.row for _, seq in running], np.intp), :longest],
         blocks.device.indexed(NUM_KEPT_BLOCKS),
         blocks.device.num_blocks,
     )

@@ -2,8 +2,6 @@
 next step.
 """
 
-import numpy as np
-
 from engine.config import STORES_A_STEP
 from engine.executor import Capacity
 from engine.kv_events.beginnings import Beginnings
@@ -12,6 +10,7 @@ from engine.kv_events.events import CPU, GPU
 from engine.offload.known import Known
 from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.sequence import Sequence
+from engine.scheduling.table_rows import TableRows
 from engine.scheduling.tiers.host_tier import HostTier
 from engine.scheduling.tiers.prefix_index import PrefixIndex
 from engine.scheduling.tiers.shelf import Shelf
@@ -51,11 +50,8 @@ class BlockManager:
         self.last_shelf = self.shelf  # that one, or the last one that there was: its figures count
         self.host_tier = HostTier(self.device, self.host, self.shelf if stores_a_step else None, stores_a_step)
         self.prefixes = PrefixIndex(block_size, self.device, self.host, self.shelf, changes)
-        # A row for each running sequence, padded with the null block. Workers have copies.
-        self.tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), np.int32)
-        self.max_blocks = min(self.tables.shape[1], self.device.num_usable)  # that one sequence may have
-        self._changes: list[int] = []  # row, column and block of each that workers have not been told
-        self._free_rows = list(range(max_num_seqs - 1, -1, -1))
+        self.rows = TableRows(max_num_seqs, self.num_blocks(max_model_len))
+        self.max_blocks = min(self.num_blocks(max_model_len), self.device.num_usable)  # that one sequence may have
         self._swap_out: Moves = []
         self._swap_in: Moves = []
         self._copy: Moves = []
@@ -103,7 +99,7 @@ class BlockManager:
         `load` fills.
         """
         assert not seq.block_table and seq.row is None and seq.num_computed_tokens == 0
-        seq.row = self._free_rows.pop()
+        self.rows.enter(seq)
         seq.num_sought_blocks, seq.sought_since = 0, None
         if salt is None:
             return
@@ -111,12 +107,12 @@ class BlockManager:
         for block in cached:
             self.device.share(block)
             self.device.lives.found(block)
-            self._append(seq, block)
+            self.rows.append(seq, block)
         for slot in self.prefixes.on_host(seq, salt, len(cached)):
             self.host.share(slot)
             seq.host_block_table.append(slot)
         for _ in seq.host_block_table:
-            self._append(seq, self.device.allocate())
+            self.rows.append(seq, self.device.allocate())
         seq.has_found_blocks |= bool(seq.block_table)
         seq.num_indexed_blocks = len(cached)
         seq.num_computed_tokens = len(cached) * self.block_size
@@ -167,7 +163,7 @@ class BlockManager:
         if copies:
             self._copy_on_write(seq)
         for _ in range(missing):
-            self._append(seq, self.device.allocate())
+            self.rows.append(seq, self.device.allocate())
         seq.may_share_tail = False
         return True
 
@@ -191,10 +187,10 @@ class BlockManager:
         the last one copies it.
         """
         if parent.row is not None:
-            child.row = self._free_rows.pop()
+            self.rows.enter(child)
         for block in parent.block_table:
             self.device.share(block)
-            self._append(child, block)
+            self.rows.append(child, block)
         for block in parent.host_block_table:
             self.host.share(block)
             child.host_block_table.append(block)
@@ -268,18 +264,18 @@ class BlockManager:
         """
         moved: dict[int, int] = {}
         for seq in seqs:
-            seq.row = self._free_rows.pop()
+            self.rows.enter(seq)
             cached = self._still_cached(seq, salt)
             seq.has_found_blocks |= bool(cached)
             for block in cached:
                 self.device.share(block)
-                self._append(seq, block)
+                self.rows.append(seq, block)
             for block in seq.host_block_table[len(cached) :]:
                 if block in moved:
                     self.device.share(moved[block])
                 else:
                     moved[block] = self.device.allocate()
-                self._append(seq, moved[block])
+                self.rows.append(seq, moved[block])
         for seq in seqs:
             self._read += reversed(seq.host_block_table)
             seq.host_block_table.clear()
@@ -297,14 +293,6 @@ class BlockManager:
         self._swap_out, self._swap_in, self._copy, self._read = [], [], [], []
         return moves
 
-    def take_changes(self) -> np.ndarray:
-        """Of the tables, since the last call; see `ExecuteModelRequest.table_changes`. Freed rows
-        and ends of rows are none: nobody reads them before they are written.
-        """
-        changes = np.array(self._changes, np.int32).reshape(-1, 3)
-        self._changes.clear()
-        return changes
-
     def _stop_loading(self, seq: Sequence) -> None:
         """Give up what is still on the host, and the blocks that it would have filled."""
         if not seq.host_block_table:
@@ -315,8 +303,7 @@ class BlockManager:
         num_filled = seq.num_computed_tokens // self.block_size
         for block in reversed(seq.block_table[num_filled:]):
             self.device.release(block)
-        self.tables[seq.row, num_filled : len(seq.block_table)] = 0
-        del seq.block_table[num_filled:]
+        self.rows.cut(seq, num_filled)
 
     def _still_cached(self, seq: Sequence, salt: bytes | None) -> list[int]:
         """The blocks in the prefix index that hold what a swapped sequence's full blocks do, as far
@@ -338,22 +325,8 @@ class BlockManager:
         new = self.device.allocate()
         self._copy.append((old, new))
         self.device.release(old)
-        seq.block_table[index] = new
-        self._set(seq, index, new)
-
-    def _append(self, seq: Sequence, block: int) -> None:
-        self._set(seq, len(seq.block_table), block)
-        seq.block_table.append(block)
-
-    def _set(self, seq: Sequence, column: int, block: int) -> None:
-        assert seq.row is not None, "only running sequences have blocks"
-        self.tables[seq.row, column] = block
-        self._changes += (seq.row, column, block)
+        self.rows.replace(seq, index, new)
 
     def _leave_row(self, seq: Sequence) -> None:
-        if seq.row is not None:
-            self.tables[seq.row, : len(seq.block_table)] = 0
-            self._free_rows.append(seq.row)
-            seq.row = None
-        seq.block_table.clear()
+        self.rows.leave(seq)
         seq.num_indexed_blocks = seq.plain_until = 0

@@ -57,11 +57,18 @@ def demanding_request(max_model_len: int, vocab_size: int) -> ExecuteModelReques
         presence_penalty=_floats(1, 0),
         frequency_penalty=_floats(1, 0),
         repetition_penalty=_floats(2, 1),
-        **_ragged(mask_starts={"mask_words": _words(vocab_size)}),
-        **_ragged(allowed_mask_starts={"allowed_mask_words": _words(vocab_size)}),
-        **_ragged(allowed_starts={"allowed_ids": _ints(0)}),
-        **_ragged(bias_starts={"bias_ids": _ints(0), "bias_values": _floats(1)}),
-        **_ragged(ban_starts={"ban_last_ids": _ints(1), "ban_ids": _ints(1)}),
+        mask_words=_words(vocab_size),
+        mask_starts=_of_the_first(_words(vocab_size)),
+        allowed_mask_words=_words(vocab_size),
+        allowed_mask_starts=_of_the_first(_words(vocab_size)),
+        allowed_ids=_ints(0),
+        allowed_starts=_of_the_first(_ints(0)),
+        bias_ids=_ints(0),
+        bias_values=_floats(1),
+        bias_starts=_of_the_first(_ints(0)),
+        ban_last_ids=_ints(1),
+        ban_ids=_ints(1),
+        ban_starts=_of_the_first(_ints(1)),
     )
     return replace(
         plain,
@@ -139,8 +146,6 @@ def _words(vocab_size: int) -> np.ndarray:
     return np.full(-(-vocab_size // 32), -1, np.int32)
 
 
-def _ragged(**columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The first of two rows has all of the values, which are as many in each column of them."""
-    ((name, values),) = columns.items()
-    count = len(next(iter(values.values())))
-    return {name: _ints(0, count, count), **values}
+def _of_the_first(values: np.ndarray) -> np.ndarray:
+    """Where the values of each of two rows start: the first one has all."""
+    return _ints(0, len(values), len(values))

@@ -114,9 +114,9 @@ def test_tables_are_padded_with_the_null_block() -> None:
     blocks = make_blocks()
     seq = computed(blocks, TOKENS)
     row = seq.row
-    assert row is not None and blocks.tables[row].tolist() == [*seq.block_table, *[0] * 7]
+    assert row is not None and blocks.rows.tables[row].tolist() == [*seq.block_table, *[0] * 7]
     blocks.free(seq)
-    assert not blocks.tables.any() and seq.row is None and seq.block_table == []
+    assert not blocks.rows.tables.any() and seq.row is None and seq.block_table == []
     check(blocks)
 
 

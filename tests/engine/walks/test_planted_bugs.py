@@ -40,9 +40,10 @@ WORDS = 2  # of a mask
 
 
 def fork_without_references(self, parent, child):
-    child.row = self._free_rows.pop() if parent.row is not None else None
+    if parent.row is not None:
+        self.rows.enter(child)
     for block in parent.block_table:
-        self._append(child, block)
+        self.rows.append(child, block)
 
 
 def never_copy_on_write(self, seq):

@@ -24,7 +24,7 @@ class Watched:
 
     def compare(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
         told = self.tables.read(request)
-        tables = self.engine.scheduler.blocks.tables
+        tables = self.engine.scheduler.blocks.rows.tables
         for row, blocks in zip(request.table_rows, np.split(told.block_ids, told.block_starts[1:-1]), strict=False):
             assert blocks.all() and blocks.tolist() == tables[row, : len(blocks)].tolist()
         self.num_blocks += len(told.block_ids)
