@@ -28,16 +28,17 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver, jit
 
 from ops import kernels
-from ops.interface import Adapted, AdapterPart, AttentionMetadata, Draws, Quantization
+from ops.interface import Adapted, AdapterPart, AttentionMetadata, Draws, Quantization, Weight
 from ops.kernels.all_reduce import all_reduce
 from ops.kernels.attention.paged import MOST_FOLDED
+from ops.kernels.device import capability, num_processors
 from ops.kernels.norm import MOST_LEAVES
 from tests.ops.kernels.compiled_published import published_cases
 from tests.ops.kernels.machine_code import MachineCode, machine_code
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-MAX_SHARED = {80: 163 << 10, 90: 227 << 10}  # bytes a program may have
-SHARED = MAX_SHARED | {89: 99 << 10, 100: 227 << 10, 120: 99 << 10}  # the command compiles for all
+# Bytes that a program may have, by architecture: all that there are kernels for.
+SHARED = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10, 120: 99 << 10}
 BF16, FP16, FP32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
 PROCESSORS = 132  # of an H200
 FLOAT8_KERNELS = {"encode_kernel"}  # for compute capability 8.9 and later
@@ -48,13 +49,16 @@ SMALL, LARGE = (
 WIDE_SMALL, WIDE_LARGE = (24, 1, 64), (48, 2, 128)  # the same head sizes, many queries a key head
 NUM_TOKENS, NUM_SEQUENCES, MANY_SEQUENCES, NUM_SAMPLED, VOCAB = 300, 64, 1024, 64, 151936
 # What most of a step's time goes to: attention, and linears that are not quantized.
-MOST_OF_A_STEP = re.compile(r"(attention|folded) bf16 \d.*|\w+ bf16 896, \d+ rows?")
+MOST_OF_A_STEP = re.compile(r"(attention|folded) bf16 \d.*|\w+ bf16 (896|3584), \d+ rows?")
+SHAPES = {896: {"hidden": 896, "width": 4864, "num_leaves": 2}, 3584: {"hidden": 3584, "width": 18944, "num_leaves": 4}}
+PLAIN_LINEARS = frozenset(("gate_up", "linear", "qkv", "head", "tree"))
+LINEARS = PLAIN_LINEARS | {"adapter"}
 
 
 class Extent(IntEnum):
     """How much is compiled."""
 
-    FEW = 0  # each kernel, and each kind of weights; machine code only of what tests look at
+    FEW = 0  # a sample: over all architectures, each kernel and each kind of weights
     LARGEST = 1  # enough to see each kernel at its largest
     EVERY = 2
 
@@ -63,6 +67,7 @@ class Extent(IntEnum):
 class Compiled:
     """One kernel, for one set of constants and types."""
 
+    arch: int
     case: str
     kernel: str
     programs: int  # that it is launched with
@@ -77,22 +82,22 @@ class Compiled:
 
 
 def compile_all(arch: int, extent: Extent) -> Iterator[Compiled]:
-    """arch: one of SHARED. One architecture a process: what is known of the device is kept."""
-    seen: set[str] = set()
-    for case, kernel, programs in compile_calls(arch, cases(arch, extent)):
+    """arch: one of SHARED."""
+    few = extent == Extent.FEW
+    for case, kernel, programs in compile_calls(arch, few_cases(arch) if few else cases(arch, extent)):
         # The disassembler takes as long as the compiler.
-        disassembles = extent > Extent.FEW or kernel.name not in seen or MOST_OF_A_STEP.fullmatch(case)
-        seen.add(kernel.name)
-        yield measure(case, kernel, programs, disassembles=bool(disassembles))
+        yield measure(arch, case, kernel, programs, disassembles=not few or arch == 90)
 
 
 def compile_calls(arch: int, calls: Iterator[str]) -> Iterator[tuple[str, Any, int]]:
     """What `calls` launches, compiled and not run: its name for it, Triton's kernel, and how many
     programs it is launched with.
     """
+    capability.cache_clear()
+    num_processors.cache_clear()
     driver.set_active(
         SimpleNamespace(
-            get_current_device=lambda: 0,
+            get_current_device=lambda: arch,  # by which Triton keeps what it has compiled
             get_current_stream=lambda device: 0,
             get_current_target=lambda: GPUTarget("cuda", arch, 32),
         )
@@ -114,6 +119,45 @@ def compile_calls(arch: int, calls: Iterator[str]) -> Iterator[tuple[str, Any, i
         jit.JITFunction.run = run
 
 
+def few_cases(arch: int) -> Iterator[str]:
+    """As `cases`, a sample."""
+    if arch == 90:
+        for shape in (SMALL, LARGE):
+            yield from attention_cases(BF16, BF16, shape)
+            yield from folded_cases(BF16, BF16, shape)
+        yield from linear_cases(BF16, 1, **SHAPES[896], parts=PLAIN_LINEARS)
+        yield from linear_cases(BF16, NUM_TOKENS, **SHAPES[896], parts=frozenset(("gate_up", "head", "tree")))
+        yield from linear_cases(BF16, 1, **SHAPES[3584], parts=PLAIN_LINEARS)
+        yield from linear_cases(BF16, NUM_TOKENS, **SHAPES[3584], parts=frozenset(("gate_up", "tree")))
+        yield from quantized_cases("int4")
+        yield from norm_cases(896)
+        yield from sampling_cases()
+    elif arch == 80:
+        yield from attention_cases(BF16, BF16, LARGE)
+        yield from linear_cases(BF16, NUM_TOKENS, **SHAPES[896], parts=frozenset(("adapter",)))
+        yield from quantized_cases("int8")
+        yield from published_cases(arch, every=False, names=("w8a8",))
+        yield from experts_cases(None, (NUM_TOKENS,))
+        yield from other_cases(every=False)
+        yield from logprobs_cases()
+    elif arch == 89:
+        yield from attention_cases(BF16, FP8, LARGE)
+        yield from quantized_cases("fp8")
+        yield from published_cases(arch, every=False, names=("float8",))
+    elif arch == 100:
+        yield from attention_cases(BF16, BF16, SMALL)
+        yield from published_cases(arch, every=False, names=("gptq8",))
+    else:
+        yield from attention_cases(BF16, BF16, LARGE)
+        yield from published_cases(arch, every=False, names=("awq", "gptq4"))
+
+
+def quantized_cases(quantization: Quantization) -> Iterator[str]:
+    """The largest product of one row and of many."""
+    for num_rows in (1, NUM_TOKENS):
+        yield from linear_cases(BF16, num_rows, **SHAPES[896], quantization=quantization, parts=frozenset(("gate_up",)))
+
+
 def cases(arch: int, extent: Extent) -> Iterator[str]:
     """Calls what is compiled; yields its description after each call."""
     every = extent == Extent.EVERY
@@ -121,19 +165,18 @@ def cases(arch: int, extent: Extent) -> Iterator[str]:
     yield from attention_cases(BF16, BF16, LARGE)
     for shape in (SMALL, LARGE):
         yield from folded_cases(BF16, BF16, shape)
-    if extent > Extent.FEW:
-        yield from attention_cases(FP32, FP32, LARGE)
-        yield from attention_cases(BF16, BF16, WIDE_LARGE, MANY_SEQUENCES)
-        yield from attention_cases(FP32, FP32, WIDE_SMALL, MANY_SEQUENCES)
-        yield from folded_cases(FP32, FP32, LARGE)
+    yield from attention_cases(FP32, FP32, LARGE)
+    yield from attention_cases(BF16, BF16, WIDE_LARGE, MANY_SEQUENCES)
+    yield from attention_cases(FP32, FP32, WIDE_SMALL, MANY_SEQUENCES)
+    yield from folded_cases(FP32, FP32, LARGE)
     if arch >= 89:
         yield from attention_cases(BF16, FP8, LARGE)
         yield from folded_cases(BF16, FP8, LARGE)
-    yield from linear_cases(BF16, 1, hidden=896, width=4864, num_leaves=2)
-    yield from linear_cases(BF16, NUM_TOKENS, hidden=896, width=4864, num_leaves=2)
+    yield from linear_cases(BF16, 1, **SHAPES[896])
+    yield from linear_cases(BF16, NUM_TOKENS, **SHAPES[896])
     for quantization in quantizations(arch):
         for num_rows in (1, NUM_TOKENS):
-            of_quantized = linear_cases(BF16, num_rows, hidden=896, width=4864, num_leaves=2, quantization=quantization)
+            of_quantized = linear_cases(BF16, num_rows, **SHAPES[896], quantization=quantization)
             yield from of_quantized if every else islice(of_quantized, 1)
     if every:
         yield from attention_cases(FP16, FP16, SMALL)
@@ -149,29 +192,37 @@ def cases(arch: int, extent: Extent) -> Iterator[str]:
             yield from folded_cases(BF16, FP8, SMALL)
             yield from attention_cases(BF16, FP8, WIDE_LARGE, MANY_SEQUENCES)
         for num_rows in (32, 64):
-            yield from linear_cases(BF16, num_rows, hidden=896, width=4864, num_leaves=2)
+            yield from linear_cases(BF16, num_rows, **SHAPES[896])
         for num_rows in (16, NUM_TOKENS):
-            yield from linear_cases(BF16, num_rows, hidden=3584, width=18944, num_leaves=4)
+            yield from linear_cases(BF16, num_rows, **SHAPES[3584])
             for quantization in quantizations(arch):
-                yield from linear_cases(
-                    BF16, num_rows, hidden=3584, width=18944, num_leaves=4, quantization=quantization
-                )
-        yield from linear_cases(FP32, NUM_TOKENS, hidden=896, width=4864, num_leaves=2)
-        yield from linear_cases(FP16, NUM_TOKENS, hidden=896, width=4864, num_leaves=2, quantization="int4")
+                yield from linear_cases(BF16, num_rows, **SHAPES[3584], quantization=quantization)
+        yield from linear_cases(FP32, NUM_TOKENS, **SHAPES[896])
+        yield from linear_cases(FP16, NUM_TOKENS, **SHAPES[896], quantization="int4")
     yield from published_cases(arch, every=every)
-    for hidden in (896, 3584):
-        rows, weight, update = meta(NUM_TOKENS, hidden), meta(hidden), meta(MOST_LEAVES, NUM_TOKENS, hidden, dtype=FP32)
-        kernels.rms_norm(rows, weight, 1e-6)
-        kernels.add_rms_norm(update, rows, weight, 1e-6)
-        kernels.add(update, rows)
-        yield f"norm {hidden}"
+    for hidden in SHAPES:
+        yield from norm_cases(hidden)
+    for quantization in (None, *quantizations(arch)):
+        of_experts = experts_cases(quantization, (NUM_TOKENS, 16))
+        yield from of_experts if every else islice(of_experts, 1)
+    yield from other_cases(every=every)
+    yield from sampling_cases()
+    yield from logprobs_cases()
+
+
+def norm_cases(hidden: int) -> Iterator[str]:
+    rows, weight, update = meta(NUM_TOKENS, hidden), meta(hidden), meta(MOST_LEAVES, NUM_TOKENS, hidden, dtype=FP32)
+    kernels.rms_norm(rows, weight, 1e-6)
+    kernels.add_rms_norm(update, rows, weight, 1e-6)
+    kernels.add(update, rows)
+    yield f"norm {hidden}"
+
+
+def other_cases(*, every: bool) -> Iterator[str]:
     kernels.silu_and_mul(meta(NUM_TOKENS, 2 * 4864))
     yield "silu_and_mul 4864"
     kernels.qk_norm(meta(NUM_TOKENS, 36 * 128), meta(128), meta(128), 2, 1e-6)
     yield "qk_norm 36 heads"
-    for quantization in (None, *quantizations(arch))[: None if extent > Extent.FEW else 1]:
-        of_experts = experts_cases(quantization)
-        yield from of_experts if every else islice(of_experts, 1)
     kernels.add_gated(
         meta(NUM_TOKENS, 1, dtype=FP32), meta(NUM_TOKENS, 2048, dtype=FP32), meta(NUM_TOKENS, 2048, dtype=FP32)
     )
@@ -185,12 +236,19 @@ def cases(arch: int, extent: Extent) -> Iterator[str]:
     cache = meta(100, 2, 16, 64)
     kernels.copy_blocks(cache, ints(30, 2))
     yield "move_blocks"
+
+
+def sampling_cases() -> Iterator[str]:
     logits, floats, rows = meta(NUM_SAMPLED, VOCAB, dtype=FP32), meta(NUM_SAMPLED, dtype=FP32), ints(NUM_SAMPLED)
     for draws in get_args(Draws):
         kernels.sample(
             logits, floats, rows, floats, floats, ints(NUM_SAMPLED, dtype=torch.int64), rows, rows, draws=draws
         )
         yield f"sample {VOCAB}, {draws}"
+
+
+def logprobs_cases() -> Iterator[str]:
+    logits, floats, rows = meta(NUM_SAMPLED, VOCAB, dtype=FP32), meta(NUM_SAMPLED, dtype=FP32), ints(NUM_SAMPLED)
     kernels.token_logprobs(logits, rows, 5)
     yield f"logprobs {VOCAB}"
     kernels.apply_penalties(logits, ints(9000), rows, rows, rows, floats, floats, floats)
@@ -238,10 +296,10 @@ def quantizations(arch: int) -> tuple[Quantization, ...]:
     return kernels.QUANTIZATIONS if arch >= 89 else tuple(name for name in kernels.QUANTIZATIONS if name != "fp8")
 
 
-def experts_cases(quantization: Quantization | None) -> Iterator[str]:
+def experts_cases(quantization: Quantization | None, numbers: tuple[int, ...]) -> Iterator[str]:
     pairs = [(meta(2 * 768, 2048), meta(2048, 768)) for _ in range(8)]
     experts = kernels.prepare_experts(pairs, 0, 4, quantization)
-    for num_tokens in (NUM_TOKENS, 16):
+    for num_tokens in numbers:
         ids, weights = kernels.route(meta(num_tokens, 8, dtype=FP32), 2, True)
         kernels.experts_tree(meta(num_tokens, 2048), ids, weights, experts)
         yield f"experts 768, {num_tokens} rows{' ' + quantization if quantization else ''}"
@@ -255,30 +313,42 @@ def linear_cases(
     width: int,
     num_leaves: int,
     quantization: Quantization | None = None,
+    parts: frozenset[str] = LINEARS,
 ) -> Iterator[str]:
-    head_dim = 64 if hidden == 896 else 128
+    """parts: of LINEARS; adapters are for weights that are not quantized."""
     name = f"{name_of(dtype)} {hidden}, {num_rows} row{'s' if num_rows > 1 else ''}"
     name += f" {quantization}" if quantization else ""
     x = meta(num_rows, hidden, dtype=dtype)
-    kernels.gate_up_silu(x, kernels.prepare_gate_up(meta(2 * width, hidden, dtype=dtype), quantization))
-    yield f"gate_up {name}"
+    if "gate_up" in parts:
+        kernels.gate_up_silu(x, kernels.prepare_gate_up(meta(2 * width, hidden, dtype=dtype), quantization))
+        yield f"gate_up {name}"
     weight = kernels.prepare_linear(meta(hidden + 256, hidden, dtype=dtype), quantization)
-    kernels.linear(x, weight, meta(hidden + 256, dtype=dtype))
-    yield f"linear {name}"
-    tokens, cache = ints(num_rows), meta(1000, 2, 16, head_dim, dtype=dtype)
-    bias, angles = meta(hidden + 256, dtype=dtype), meta(4096, head_dim, dtype=FP32)
-    kernels.linear_rotary_and_cache(x, weight, bias, tokens, angles, tokens, cache, cache)
-    yield f"qkv {name}"
-    if quantization is None:
+    if "linear" in parts:
+        kernels.linear(x, weight, meta(hidden + 256, dtype=dtype))
+        yield f"linear {name}"
+    if "qkv" in parts:
+        _qkv(x, weight)
+        yield f"qkv {name}"
+    if "adapter" in parts and quantization is None:
         part = AdapterPart(meta(16, hidden, dtype=dtype), meta(hidden, 16, dtype=dtype), slice(0, hidden), 1.0)
         runs = torch.tensor([(0, num_rows, 0)], dtype=torch.int32)
         kernels.adapted_linear(x, weight, None, Adapted(runs, [kernels.make_adapter([part], weight)]))
         yield f"adapter {name}"
-    kernels.linear_float32(x, kernels.prepare_embedding(meta(VOCAB, hidden, dtype=dtype), quantization))
-    yield f"head {name}"
-    weight = kernels.prepare_tree_linear(meta(hidden, width, dtype=dtype), num_leaves, quantization)
-    kernels.linear_tree(meta(num_rows, width, dtype=dtype), weight)
-    yield f"tree {name}"
+    if "head" in parts:
+        kernels.linear_float32(x, kernels.prepare_embedding(meta(VOCAB, hidden, dtype=dtype), quantization))
+        yield f"head {name}"
+    if "tree" in parts:
+        weight = kernels.prepare_tree_linear(meta(hidden, width, dtype=dtype), num_leaves, quantization)
+        kernels.linear_tree(meta(num_rows, width, dtype=dtype), weight)
+        yield f"tree {name}"
+
+
+def _qkv(x: Tensor, weight: Weight) -> None:
+    num_rows, hidden = x.shape
+    head_dim = 64 if hidden == 896 else 128
+    tokens, cache = ints(num_rows), meta(1000, 2, 16, head_dim, dtype=x.dtype)
+    bias, angles = meta(hidden + 256, dtype=x.dtype), meta(4096, head_dim, dtype=FP32)
+    kernels.linear_rotary_and_cache(x, weight, bias, tokens, angles, tokens, cache, cache)
 
 
 def meta(*sizes: int, dtype: torch.dtype = BF16) -> Tensor:
@@ -293,18 +363,19 @@ def name_of(dtype: torch.dtype) -> str:
     return {BF16: "bf16", FP16: "fp16", FP32: "fp32", FP8: "fp8"}[dtype]
 
 
-def measure(case: str, kernel: Any, programs: int, *, disassembles: bool) -> Compiled:
+def measure(arch: int, case: str, kernel: Any, programs: int, *, disassembles: bool) -> Compiled:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
         usage = run_tool("cuobjdump", "-res-usage", file.name)
-        code = machine_code(run_tool("nvdisasm", "-c", file.name)) if disassembles else None
+        code = machine_code(run_tool("nvdisasm", "-c", "-ndf", file.name)) if disassembles else None
     registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", usage).groups()
     products = re.findall(
         r"(wgmma)\.mma_async\S*?\.(m64)n\d+(k\d+\.\S+)|(mma)\.sync\.aligned\.(\w+)(\.\S+)|(tcgen05)\.mma\.\S*(kind::\w+)",
         kernel.asm["ptx"],
     )
     return Compiled(
+        arch=arch,
         case=case,
         kernel=kernel.name,
         programs=programs,
@@ -328,7 +399,7 @@ def main() -> None:
         sys.exit(print_table(int(sys.argv[1])))
     statuses = [
         subprocess.run([sys.executable, "-m", "tests.ops.kernels.compiled", str(arch)]).returncode
-        for arch in [int(argument) for argument in sys.argv[1:]] or sorted(SHARED)
+        for arch in [int(argument) for argument in sys.argv[1:]] or SHARED
     ]
     sys.exit(max(statuses))
 
@@ -339,13 +410,14 @@ def print_table(arch: int) -> int:
     print(
         f"{'case':<30} {'kernel':<20} {'registers':>9} {'spills':>6} {'stack':>5} {'shared':>7}  products", flush=True
     )
-    bad = 0
+    bad = count = 0
     for each in compile_all(arch, Extent.EVERY):
+        count += 1
         spills = each.code.spills if each.code else 0
         bad += spills + each.stack > 0 or each.shared > SHARED[arch]
         numbers = f"{each.registers:>9} {spills:>6} {each.stack:>5} {each.shared:>7}"
         print(f"{each.case:<30} {each.kernel:<20} {numbers}  {', '.join(sorted(each.products))}", flush=True)
-    print(f"sm_{arch}: {bad} kernels that spill or want too much shared memory")
+    print(f"sm_{arch}: {count} builds, {bad} of which spill or want too much shared memory")
     return min(bad, 1)
 
 

@@ -22,10 +22,10 @@ KINDS: tuple[tuple[str, PublishedKind, bool], ...] = (
 )
 
 
-def published_cases(arch: int, *, every: bool) -> Iterator[str]:
-    """Calls what is compiled; yields its description after each call."""
+def published_cases(arch: int, *, every: bool, names: tuple[str, ...] | None = None) -> Iterator[str]:
+    """Calls what is compiled; yields its description after each call. names: of KINDS, or all."""
     for name, kind, has_zeros in KINDS:
-        if kind == "fp8" and arch < 89:
+        if (kind == "fp8" and arch < 89) or (names is not None and name not in names):
             continue
         for num_rows in (1, 300):
             yield from _linears(f"bf16 896, {num_rows} rows {name}", num_rows, kind, has_zeros, every=every)
