@@ -26,6 +26,7 @@ from tests.benchmarks.gpu.parts import TOLERANCE, parts
 from tests.benchmarks.gpu.table import line, table
 
 ROOT = Path(__file__).resolve().parents[3]
+MINUTES = 9.0  # for all of it, of a call that may take ten
 LEAST_SECONDS = 5  # a part that has less left is not begun
 
 
@@ -34,6 +35,8 @@ def main() -> int:
     if options.estimate:
         estimates = importlib.import_module("tests.benchmarks.gpu.estimate.steps")
         print(*estimates.lines(options.shape, options.gpu, options.batch, options.context), sep="\n")
+        exactness = importlib.import_module("tests.benchmarks.gpu.estimate.exactness")
+        print(*exactness.lines(options.shape, options.gpu, options.batch, options.context), sep="\n")
         return 0
     deadline = time.monotonic() + 60 * options.minutes
     device = torch.device(options.device)
@@ -70,7 +73,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.gpu")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: a rehearsal")
-    parser.add_argument("--minutes", type=float, default=9.0, help="for all of it; what is left then is not measured")
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help="for all of it; what is left then is not measured"
+    )
     parser.add_argument("--parts", nargs="+", default=[""], help="how the names of those to be measured begin")
     parser.add_argument("--output", type=Path, default=Path("bench-gpu.json"), help="a file for the figures")
     parser.add_argument(

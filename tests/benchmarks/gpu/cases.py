@@ -100,7 +100,7 @@ def _one_attention(
     def want() -> Tensor:
         mine = tables[0].long()
         seen_keys, seen_values = (cells[mine].transpose(1, 2).flatten(0, 1)[:context] for cells in (keys, values))
-        return _attended(query[:rows], seen_keys, seen_values, scale)
+        return attended(query[:rows], seen_keys, seen_values, scale)
 
     whole = AttentionMetadata(
         query_starts=torch.arange(sequences + 1, dtype=torch.int32, device=device) * rows,
@@ -111,9 +111,8 @@ def _one_attention(
         max_context_len=context,
     )
     seen = rows * context - rows * (rows - 1) // 2
-    kind = f"decode attention, {sequences} × {context}" if rows == 1 else f"prefill attention, {rows}"
     return Case(
-        kind + (", fp8" if cache != dtype else ""),
+        name_of_attention(sequences, rows, context) + (", fp8" if cache != dtype else ""),
         lambda: ops.paged_attention(query, keys, values, whole, scale),
         want,
         2 * sequences * context * sizes.kv_heads * sizes.head_dim * cache.itemsize + 2 * query.numel() * dtype.itemsize,
@@ -121,7 +120,11 @@ def _one_attention(
     )
 
 
-def _attended(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+def name_of_attention(sequences: int, rows: int, context: int) -> str:
+    return f"decode attention, {sequences} × {context}" if rows == 1 else f"prefill attention, {rows}"
+
+
+def attended(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
     """query [rows, H, D], the last rows of those that keys and values [context, K, D] are of; in
     float64.
     """

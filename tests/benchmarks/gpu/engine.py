@@ -1,5 +1,5 @@
-"""The engine on random weights of the 0.5B shape, in this process: many requests at once, and one
-alone.
+"""The engine on random weights of a model's shape, in this process: steps of few and many
+sequences, prompts that come while others decode, and many requests at once.
 
 The many are those of nano-vllm's benchmark: 256 requests of 100 to 1,024 tokens in and out, seed 0.
 """
@@ -7,8 +7,14 @@ The many are those of nano-vllm's benchmark: 256 requests of 100 to 1,024 tokens
 import json
 import random
 import shutil
+import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +28,63 @@ from engine.worker.local_executor import LocalExecutor
 from tests.engine.support.arrivals import add_request
 
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
-SHAPE = {
-    "hidden_size": 896,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 14,
-    "num_key_value_heads": 2,
-    "intermediate_size": 4864,
-    "vocab_size": 151936,
-}
-QUICK_SHAPE = {**SHAPE, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
-QUICK_SHAPE["vocab_size"] = 10_240
+_NAMES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "vocab_size",
+    "tie_word_embeddings",
+)
 COMMON = {
     "architectures": ["Qwen2ForCausalLM"],
     "model_type": "qwen2",
     "max_position_embeddings": 32768,
     "rms_norm_eps": 1e-6,
     "rope_theta": 1e6,
-    "tie_word_embeddings": True,
     "dtype": "bfloat16",
     "eos_token_id": 0,
 }
+SHAPES = {
+    "0.5b": COMMON | dict(zip(_NAMES, (896, 24, 14, 2, 4864, 151936, True), strict=True)),
+    "7b": COMMON | dict(zip(_NAMES, (3584, 28, 28, 4, 18944, 152064, False), strict=True)),
+    "quick": COMMON | dict(zip(_NAMES, (128, 2, 4, 2, 96, 10240, True), strict=True)),
+}
 NUM_REQUESTS, LONGEST = 256, 1024
+Work = list[tuple[list[int], SamplingParams]]
+Figures = dict[str, Any]
 
 
-def requests(count: int, longest: int, seed: int = 0) -> list[tuple[list[int], SamplingParams]]:
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What an engine of a shape is measured by."""
+
+    batches: tuple[int, ...]  # sequences that decode together
+    context: int = 1000  # tokens of their prompts, about
+    steps: int = 128  # decoded by each
+    mixed: int = 32  # sequences that decode while prompts come
+    arrivals: int = 8  # such prompts
+    many: tuple[int, int] | None = None  # requests, and their longest prompt and output
+
+
+LOADS = {
+    "0.5b": Load((1, 64, 256), many=(NUM_REQUESTS, LONGEST)),
+    "7b": Load((1, 64)),
+    "quick": Load((1, 2), context=20, steps=4, mixed=2, arrivals=1, many=(4, 12)),
+}
+
+
+@dataclass(slots=True)
+class Run:
+    """What the engine gave, and when, in seconds from the beginning."""
+
+    num_tokens: int = 0
+    first: dict[str, float] = field(default_factory=dict)  # of each request, from when it was added
+    steps: list[tuple[float, int]] = field(default_factory=list)  # those that gave tokens, and to how many requests
+
+
+def requests(count: int, longest: int, seed: int = 0) -> Work:
     """In the order in which nano-vllm's benchmark draws them: all prompts, then all output
     lengths.
     """
@@ -57,67 +96,133 @@ def requests(count: int, longest: int, seed: int = 0) -> list[tuple[list[int], S
     return list(zip(prompts, params, strict=True))
 
 
-def measure_engine(device: str, *, exact: bool, quick: bool) -> dict[str, Any]:
-    """Output tokens a second of all at once, and milliseconds a token of one alone, behind its
-    first.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-            shutil.copyfile(DEMO / name, Path(folder) / name)
-        (Path(folder) / "config.json").write_text(
-            json.dumps(COMMON | (QUICK_SHAPE if quick else SHAPE)), encoding="utf-8"
+class Measured:
+    """An engine that starts when it is first asked for anything, and ends with `close`."""
+
+    def __init__(self, shape: str, device: str, *, exact: bool) -> None:
+        self._shape, self._device, self._exact = shape, device, exact
+        self._load = LOADS[shape]
+        self._stack = ExitStack()
+        self._engine: LLMEngine | None = None
+        self._draw = random.Random(7)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def measures(self) -> Iterator[Callable[[], Figures]]:
+        """Each begins with what may still have to be compiled, at a few tokens."""
+        for batch in self._load.batches:
+            yield partial(self._batch, batch)
+        yield self._mixed
+        if self._load.many is not None:
+            yield partial(self._many, *self._load.many)
+
+    def _batch(self, batch: int) -> Figures:
+        """Milliseconds of a step that decodes a token for each of so many sequences."""
+        self._run(self._work(batch, 4))
+        run = self._run(self._work(batch, self._load.steps))
+        taken = [after - before for (before, few), (after, many) in pairwise(run.steps) if few == many == batch]
+        return self._named(
+            batch=batch,
+            context=self._load.context,
+            first_ms=1e3 * max(run.first.values()),
+            ms_a_step=1e3 * statistics.median(taken),
+            weight_bytes=2 * _num_weights(SHAPES[self._shape]),
         )
-        config = EngineConfig.create(
-            model=folder,
-            load_format="dummy",
-            device=device,
-            exact=exact,
-            max_model_len=4096,
-            max_num_batched_tokens=8192,
+
+    def _mixed(self) -> Figures:
+        """How long a prompt waits for its first token, and how long sequences that decode meanwhile
+        wait for their next one: a prompt comes as soon as the one before has been answered.
+        """
+        load = self._load
+        arriving = self._work(load.arrivals, 1)
+        self._run(self._work(load.mixed, 4))
+        decoding = self._work(load.mixed, load.steps + 8 * load.arrivals)
+        run = self._run(decoding, arriving)
+        waits = [1e3 * run.first[f"late {number}"] for number in range(load.arrivals)]
+        decoded = [when for when, count in run.steps if count >= load.mixed]
+        gaps = [1e3 * (after - before) for before, after in pairwise(decoded)]
+        return self._named(
+            decoding=load.mixed,
+            prompt=load.context,
+            ttft_ms_p50=statistics.median(waits),
+            ttft_ms_max=max(waits),
+            gap_ms_p50=statistics.median(gaps),
+            gap_ms_max=max(gaps),
         )
-        executor = LocalExecutor(config)
-        engine = LLMEngine(Parts(config, ModelConfig.load(folder), Tokenizer(folder), executor))
-        count, longest = (4, 12) if quick else (NUM_REQUESTS, LONGEST)
-        try:
-            engine.start()
-            _run(engine, requests(count, longest, seed=1))  # what is compiled and captured once
-            many = requests(count, longest)
-            seconds, _, num_tokens = _run(engine, many)
-            alone = SamplingParams(temperature=0.0, ignore_eos=True, max_tokens=8 if quick else 256)
-            _run(engine, [(list(range(100)), alone)])  # if a graph of one row is still to be captured, then here
-            latency, first, num_alone = _run(engine, [(list(range(100)), alone)])
-        finally:
-            executor.shutdown()
-    return {
-        "exact": exact,
-        "requests": len(many),
-        "output_tokens": num_tokens,
-        "seconds": seconds,
-        "output_tok_per_s": num_tokens / seconds,
-        "batch_1_first_ms": 1e3 * first,
-        "batch_1_ms_a_token": 1e3 * (latency - first) / (num_alone - 1),
-        "batch_1_bytes_a_token": 2 * _num_weights(QUICK_SHAPE if quick else SHAPE),
-    }
+
+    def _many(self, count: int, longest: int) -> Figures:
+        self._run(requests(count, longest, seed=1)[: count // 4])
+        todo = requests(count, longest)
+        started = time.perf_counter()
+        run = self._run(todo)
+        seconds = time.perf_counter() - started
+        return self._named(
+            requests=count, output_tokens=run.num_tokens, seconds=seconds, output_tok_per_s=run.num_tokens / seconds
+        )
+
+    def _named(self, **figures: Any) -> Figures:
+        return {"shape": self._shape, "exact": self._exact, **figures}
+
+    def _work(self, count: int, num_tokens: int) -> Work:
+        """Prompts of their own, so that nobody finds another's in the cache."""
+        params = SamplingParams(temperature=0.6, ignore_eos=True, max_tokens=num_tokens)
+        length = self._load.context
+        return [([self._draw.randint(1, 10_000) for _ in range(length)], params) for _ in range(count)]
+
+    def _run(self, todo: Work, late: Sequence[tuple[list[int], SamplingParams]] = ()) -> Run:
+        """All of `todo` at once; of `late`, each when all others and the one before have a
+        token.
+        """
+        engine, run, waiting = self._started(), Run(), list(enumerate(late))
+        added: dict[str, float] = {}
+        started = time.perf_counter()
+
+        def add(name: str, prompt: list[int], params: SamplingParams) -> None:
+            added[name] = time.perf_counter()
+            add_request(engine, name, prompt, params)
+
+        for number, each in enumerate(todo):
+            add(str(number), *each)
+        while engine.has_unfinished_requests():
+            outputs = engine.step()
+            now = time.perf_counter()
+            for output in outputs:
+                assert output.error is None, output.error
+                run.num_tokens += sum(len(choice.token_ids) for choice in output.outputs)
+                run.first.setdefault(output.request_id, now - added[output.request_id])
+            if outputs:
+                run.steps.append((now - started, len(outputs)))
+            if waiting and len(run.first) == len(added):
+                number, each = waiting.pop(0)
+                add(f"late {number}", *each)
+        return run
+
+    def _started(self) -> LLMEngine:
+        if self._engine is None:
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory())
+            for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+                shutil.copyfile(DEMO / name, Path(folder) / name)
+            (Path(folder) / "config.json").write_text(json.dumps(SHAPES[self._shape]), encoding="utf-8")
+            config = EngineConfig.create(
+                model=folder,
+                load_format="dummy",
+                device=self._device,
+                exact=self._exact,
+                max_model_len=4096,
+                max_num_seqs=max(self._load.batches[-1], self._load.mixed + 1),
+                max_num_batched_tokens=8192,
+            )
+            executor = LocalExecutor(config)
+            self._stack.callback(executor.shutdown)
+            self._engine = LLMEngine(Parts(config, ModelConfig.load(folder), Tokenizer(folder), executor))
+            self._engine.start()
+        return self._engine
 
 
-def _num_weights(shape: dict[str, int]) -> int:
-    """What a step reads of them: all, the tied embedding as the head."""
+def _num_weights(shape: dict[str, Any]) -> int:
+    """What a step reads of them: all but an embedding that is not tied, of which it reads rows."""
     hidden, heads, kv_heads = shape["hidden_size"], shape["num_attention_heads"], shape["num_key_value_heads"]
     attention = 2 * hidden * hidden * (heads + kv_heads) // heads
     layer = attention + 3 * hidden * shape["intermediate_size"]
-    return shape["num_hidden_layers"] * layer + shape["vocab_size"] * hidden
-
-
-def _run(engine: LLMEngine, todo: list[tuple[list[int], SamplingParams]]) -> tuple[float, float, int]:
-    """Seconds, those to the first token, and tokens given out."""
-    num_tokens = 0
-    first = 0.0
-    started = time.perf_counter()
-    for number, (prompt, params) in enumerate(todo):
-        add_request(engine, str(number), prompt, params)
-    while engine.has_unfinished_requests():
-        for output in engine.step():
-            assert output.error is None, output.error
-            num_tokens += sum(len(choice.token_ids) for choice in output.outputs)
-            first = first or time.perf_counter() - started
-    return time.perf_counter() - started, first, num_tokens
+    return int(shape["num_hidden_layers"] * layer + shape["vocab_size"] * hidden)

@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ Figures = dict[str, Any]
 DEVICE_FAILED = 3  # exit status: what was asked for after the last line is still to be measured
 TOLERANCE = 1e-2  # of the largest value: bfloat16's own step is 4e-3; of tokens, how many may differ
 REPEATS = 20
-COMPILING = 100  # seconds in which a process that finds nothing compiled has its kernels: fifty, two seconds each
+REHEARSAL = 300  # seconds for a part that is only rehearsed, on whatever machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +40,28 @@ class Part:
 
 
 def parts(device: torch.device, quick: bool) -> list[Part]:
-    """In the order of their worth: the last ones are left out where time runs short."""
-    return [
-        *([Part("tests", COMPILING + 140, _tests)] if device.type == "cuda" else []),
-        Part("device before", 60, _device),
-        Part("engine exact", COMPILING + 120, partial(_engine, True)),
-        Part("engine fast", COMPILING + 60, partial(_engine, False)),
-        *(
-            Part(f"kernels {size} {name}", COMPILING + 90, partial(_kernels, name, size))
-            for size in (QUICK if quick else SIZES)
-            for name in _backends(device)
-        ),
-        Part("two ranks", COMPILING + 40, _two_ranks),
-        Part("all-reduce", COMPILING + 30, _all_reduce),
-        Part("device after", 30, _device),
+    """In the order of their worth: the last ones are left out where time runs short. Their seconds
+    add up to less than the nine minutes that all may take. What a part has measured before its time
+    is over counts, and its own measures are in the order of their worth, too.
+    """
+    small, large = ("quick", "quick") if quick else ("0.5b", "7b")
+    exact, *fast = _backends(device)
+    rivals = ("sdpa flash", "sdpa cudnn") if device.type == "cuda" else ("sdpa math",)
+    all_of_them = [
+        *([Part("tests", 120, _tests)] if device.type == "cuda" else []),
+        Part("device before", 12, _device),
+        Part(f"engine {small} exact", 85, partial(_engine, small, True)),
+        *([] if quick else [Part(f"engine {large} exact", 75, partial(_engine, large, True))]),
+        Part(f"kernels {large} {exact}", 50, partial(_kernels, exact, large)),
+        *(Part(f"kernels {large} {rival}", 12, partial(_rivals, rival, large)) for rival in rivals),
+        Part(f"engine {small} fast", 55, partial(_engine, small, False)),
+        *([] if quick else [Part(f"kernels {small} {exact}", 40, partial(_kernels, exact, small))]),
+        *(Part(f"kernels {large} {name}", 18, partial(_kernels, name, large)) for name in fast),
+        Part("two ranks", 35, _two_ranks),
+        Part("all-reduce", 16, _all_reduce),
+        Part("device after", 8, _device),
     ]
+    return [replace(part, seconds=REHEARSAL) for part in all_of_them] if quick else all_of_them
 
 
 def _tests(device: torch.device, quick: bool) -> Iterator[Callable[[], Figures]]:
@@ -82,8 +89,20 @@ def _device(device: torch.device, quick: bool) -> Iterator[Callable[[], Figures]
     yield measure
 
 
-def _engine(exact: bool, device: torch.device, quick: bool) -> Iterator[Callable[[], Figures]]:
-    yield lambda: _module("engine").measure_engine(device.type, exact=exact, quick=quick)
+def _engine(shape: str, exact: bool, device: torch.device, quick: bool) -> Iterator[Callable[[], Figures]]:
+    try:
+        measured = _module("engine").Measured(shape, device.type, exact=exact)
+    except ImportError as error:
+        yield partial(_raise, error)
+        return
+    try:
+        yield from measured.measures()
+    finally:
+        measured.close()
+
+
+def _raise(error: Exception) -> Figures:
+    raise error
 
 
 def _backends(device: torch.device) -> list[str]:
@@ -100,6 +119,13 @@ def _kernels(name: str, size: str, device: torch.device, quick: bool) -> Iterato
     rates = measure_device(device, repeats)
     for make in cases(backend, sizes, device, torch.bfloat16):
         yield partial(_kernel, backend.NAME, size, make, rates, device, repeats)
+
+
+def _rivals(rival: str, size: str, device: torch.device, quick: bool) -> Iterator[Callable[[], Figures]]:
+    repeats = 1 if quick else REPEATS
+    rates = measure_device(device, repeats)
+    for make in _module("rivals").rival_cases(rival, (QUICK if quick else SIZES)[size], device, torch.bfloat16):
+        yield partial(_kernel, rival, size, make, rates, device, repeats)
 
 
 def _kernel(backend: str, size: str, make: Make, rates: Device, device: torch.device, repeats: int) -> Figures:
@@ -179,7 +205,7 @@ def main() -> int:
 
 def _named(measure: Any) -> Figures:
     """Which kernel was to be measured, as far as is known before its case is made."""
-    if not isinstance(measure, partial):
+    if not isinstance(measure, partial) or measure.func is not _kernel:
         return {}
     backend, size, make = measure.args[:3]
     kind = getattr(make, "func", make)

@@ -36,16 +36,29 @@ def table(report: dict[str, Any]) -> str:
         row = "".join(f"{100 * by_backend[name]:>14.1f}" if name in by_backend else f"{'-':>14}" for name in backends)
         lines.append(f"{size:<6} {case:<41}{row}")
     lines += [f"{name}: {line(each)}" for name, part in figures.items() for each in part if each not in kernels]
-    rates = [part[0].get(TOKENS_PER_SECOND) for name in ("engine exact", "engine fast") if (part := figures.get(name))]
-    if len(rates) == 2 and all(rates):
-        lines.append(f"exact costs {100 * (1 - rates[0] / rates[1]):.1f} % of the tokens a second")
-    for name in ("engine exact", "engine fast"):
-        for device in figures.get("device before", []):
-            for each in figures.get(name, []):
-                if "copy" in device and "batch_1_ms_a_token" in each:
-                    floor = 1e3 * each["batch_1_bytes_a_token"] / device["copy"]
+    lines += _of_exactness(figures)
+    for device in figures.get("device before", []):
+        for name, part in figures.items():
+            for each in part:
+                if "copy" in device and "weight_bytes" in each:
+                    floor = 1e3 * each["weight_bytes"] / device["copy"]
                     lines.append(
-                        f"{name}: a token alone takes {each['batch_1_ms_a_token'] / floor:.2f} times its floor"
+                        f"{name}, batch {each['batch']}: {each['ms_a_step'] / floor:.2f} times the weights' time"
                     )
     lines += [f"FAILED {name}: {reason}" for name, reason in report["failed"].items()]
     return "\n".join(lines)
+
+
+def _of_exactness(figures: dict[str, Any]) -> list[str]:
+    """What exact engines lose to fast ones of the same shape, measure by measure."""
+    lines = []
+    for name, part in figures.items():
+        fast = figures.get(name.replace(" exact", " fast"), [])
+        for each, other in zip(part, fast, strict=False) if name.endswith(" exact") else ():
+            if "ms_a_step" in each and "ms_a_step" in other:
+                lost = 1 - other["ms_a_step"] / each["ms_a_step"]
+                lines.append(f"exact costs {100 * lost:.1f} % of the time of a step, batch {each['batch']}")
+            if TOKENS_PER_SECOND in each and TOKENS_PER_SECOND in other:
+                lost = 1 - each[TOKENS_PER_SECOND] / other[TOKENS_PER_SECOND]
+                lines.append(f"exact costs {100 * lost:.1f} % of the tokens a second")
+    return lines

@@ -6,14 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
+from tests.benchmarks.gpu.__main__ import MINUTES
 from tests.benchmarks.gpu.all_reduce import NUM_BYTES
 from tests.benchmarks.gpu.children import run_part
 from tests.benchmarks.gpu.engine import LONGEST, requests
-from tests.benchmarks.gpu.parts import COMPILING, parts
+from tests.benchmarks.gpu.parts import Part, parts
 
 # What every process begins with: no jinja2, which the engine imports, and a kernel that breaks the
 # device.
@@ -32,6 +34,7 @@ def fail(x):
 sys.meta_path.insert(0, Missing())
 ops.reference.silu_and_mul = fail
 """
+CPU = torch.device("cpu")
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -52,12 +55,17 @@ def test_a_rehearsal_measures_everything(tmp_path: Path) -> None:
     figures = {name: part["figures"] for name, part in report["parts"].items()}
     kernels = figures["kernels quick ops.reference"]
     assert len(kernels) == 38
+    assert len(figures["kernels quick sdpa math"]) == 3
     assert all(0 <= each["error"] < 1e-2 for each in kernels)
     assert figures["two ranks"] == [{"same bits as one": True}]
     assert [each["bytes"] for each in figures["all-reduce"][0]["sizes"]] == NUM_BYTES[:2]
     num_tokens = sum(params.max_tokens for _, params in requests(4, 12))
-    assert figures["engine exact"][0]["output_tokens"] == figures["engine fast"][0]["output_tokens"] == num_tokens
-    assert "exact costs" in printed.splitlines()[-3]
+    for kind in ("exact", "fast"):
+        *batches, mixed, many = figures[f"engine quick {kind}"]
+        assert [each["batch"] for each in batches] == [1, 2]
+        assert mixed["ttft_ms_p50"] > 0 < mixed["gap_ms_p50"]
+        assert many["output_tokens"] == num_tokens
+    assert printed.count("exact costs") == 3
 
 
 def test_what_does_not_work_takes_nothing_else_along(tmp_path: Path) -> None:
@@ -66,27 +74,43 @@ def test_what_does_not_work_takes_nothing_else_along(tmp_path: Path) -> None:
     """
     (tmp_path / "sitecustomize.py").write_text(BROKEN, encoding="utf-8")
     path = f"{tmp_path}{os.pathsep}{ROOT}"
-    status, report, printed = rehearse(tmp_path / "gpu.json", "--parts", "engine exact", "kernels", PYTHONPATH=path)
+    status, report, printed = rehearse(
+        tmp_path / "gpu.json", "--parts", "engine quick exact", "kernels quick ops", PYTHONPATH=path
+    )
     assert (status, report["failed"]) == (1, {})
     kernels = report["parts"]["kernels quick ops.reference"]["figures"]
     assert len(kernels) == 38
     assert [each["failed"] for each in kernels if "failed" in each] == ["AcceleratorError: an illegal memory access"]
-    assert "engine exact: FAILED: ModuleNotFoundError: no jinja2" in printed
+    assert "engine quick exact: FAILED: ModuleNotFoundError: no jinja2" in printed
 
 
 def test_what_there_is_no_time_for_is_told(tmp_path: Path) -> None:
     status, report, printed = rehearse(tmp_path / "gpu.json", "--minutes", "0")
     assert (status, set(report["failed"].values())) == (1, {"no time was left"})
     assert printed.splitlines()[-1] == "FAILED device after: no time was left"
-    figures, failure = run_part("engine exact", "cpu", True, 0.5, lambda _: None)
+    figures, failure = run_part("engine quick exact", "cpu", True, 0.5, lambda _: None)
     assert (figures, failure) == ([], "took longer than 0.5 s")
 
 
-def test_every_part_that_has_kernels_has_time_to_compile_them() -> None:
-    """Two ranks each compile what an engine does."""
-    for part in parts(torch.device("cpu"), False):
-        assert part.seconds >= (COMPILING + 30 if not part.name.startswith("device") else 30)
-    assert COMPILING == 100
+@pytest.mark.parametrize("part", parts(CPU, True), ids=lambda part: part.name)
+def test_every_part_begins(part: Part) -> None:
+    """The first thing that each measures; the whole is `long`."""
+    measures = part.measures(CPU, True)
+    figures = next(measures)()
+    assert figures and "failed" not in figures
+    measures.close()
+
+
+def test_one_call_of_ten_minutes_has_time_for_all_parts() -> None:
+    with patch("torch.cuda.is_available", lambda: True):
+        limits = {part.name: part.seconds for part in parts(torch.device("cuda"), False)}
+    assert list(limits)[:2] == ["tests", "device before"]
+    assert {name for name in limits if name.startswith("engine")} == {
+        "engine 0.5b exact",
+        "engine 7b exact",
+        "engine 0.5b fast",
+    }
+    assert sum(limits.values()) <= 60 * MINUTES < 600
 
 
 def test_the_requests_are_nano_vllms() -> None:
