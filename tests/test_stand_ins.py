@@ -3,12 +3,20 @@ engine starts.
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MISSING = ("fastapi", "msgspec", "ray", "uvicorn")
+WORKERS = (
+    "tests/engine/worker",
+    "--ignore=tests/engine/worker/test_interpreted.py",
+    "--ignore=tests/engine/worker/test_two_ranks.py",
+    # A draft model's configuration is a dictionary there.
+    "--deselect=tests/engine/worker/test_worker.py::test_a_draft_model_has_no_weights_either_while_its_model_sleeps",
+)
 STANDING_IN = ("pydantic", "pydantic_core")
 # A pytest whose process is such a machine's: what it lacks is not found, whatever is installed.
 PYTEST = f"""
@@ -50,6 +58,9 @@ def test_the_plug_ins_of_the_suite_are_no_error_where_they_are_installed() -> No
     assert child.returncode == 0, child.stdout[-2_000:] + child.stderr[-2_000:]
 
 
-def test_a_worker_runs() -> None:
-    chunks = "tests/engine/worker/test_worker.py::test_chunks_and_neighbours_change_no_token"
-    assert "1 passed" in run("-m", "not gpu", chunks)
+def test_workers_run() -> None:
+    """Those tests of the engine's workers that need no ranks, no checked configuration and not more
+    than half a minute: steps, graphs, caches and devices, and what a GPU would be asked.
+    """
+    found = run("-m", "not gpu and not long and not ray_up", *WORKERS)
+    assert int(re.search(r"(\d+) passed", found)[1]) > 200
