@@ -4,8 +4,7 @@
 
 Operations are calls on scheduler and block manager (add, abort, schedule, admit, reserve, fork,
 swap, free, index). After every step, references must equal users and free + used must equal all; at
-the end nothing may be left. Requests keep coming; the longest wait, counted in requests that were
-added later and scheduled earlier, shows that nobody starves.
+the end nothing may be left. Requests keep coming, and nobody may starve: see `Turns`.
 """
 
 import argparse
@@ -19,6 +18,7 @@ from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.scheduler import Scheduler
 from tests.engine.support.arrivals import add_request
 from tests.engine.support.workloads import Knobs, check_engine, make_engine, random_knobs, random_requests
+from tests.engine.walks.turns import Turns
 
 COUNTED = {
     BlockManager: (
@@ -51,17 +51,16 @@ def _counting(method, name, counts):
     return counted
 
 
-def walk(rng: random.Random, knobs: Knobs) -> tuple[int, Counter[str]]:
-    """One engine, many requests, some aborted, some crashes: the most that one was overtaken by,
-    and how requests ended.
+def walk(rng: random.Random, knobs: Knobs) -> tuple[Turns, Counter[str]]:
+    """One engine, many requests, some aborted, some crashes: whose turn it was, and how requests
+    ended.
     """
     engine = make_engine(knobs)
+    turns = Turns(engine)
     engine.executor.crash_at = {rng.randint(1, 2000) for _ in range(3)}
     waiting = random_requests(rng, REQUESTS_PER_ENGINE)
-    arrivals: dict[str, int] = {}
-    unscheduled: dict[str, int] = {}  # request -> how many later ones were scheduled before it
+    present: set[str] = set()
     ends: Counter[str] = Counter()
-    most_overtaken = 0
     while waiting or engine.has_unfinished_requests():
         if waiting and rng.random() < 0.2:
             request = waiting.pop()
@@ -74,28 +73,23 @@ def walk(rng: random.Random, knobs: Knobs) -> tuple[int, Counter[str]]:
                     cache_salt=request.cache_salt,
                     matcher=request.matcher,
                 )
-                unscheduled[request.request_id] = 0
-                arrivals[request.request_id] = len(arrivals)
+                present.add(request.request_id)
             except InvalidRequest:
                 ends["refused"] += 1
-        if unscheduled and rng.random() < 0.01:
-            gone = rng.choice(list(unscheduled))
+        if present and rng.random() < 0.01:
+            gone = rng.choice(sorted(present))
             engine.abort_request(gone)
-            del unscheduled[gone]
+            present.remove(gone)
             ends["aborted"] += 1
         for output in engine.step():
             if output.finished:
+                present.discard(output.request_id)
                 ends["failed" if output.error else "finished"] += 1
-        if engine.recorder.timeline.records:
-            for request_id in set(engine.recorder.timeline.records[-1].request_ids) & set(unscheduled):
-                del unscheduled[request_id]
-                for other in unscheduled:
-                    unscheduled[other] += arrivals[other] < arrivals[request_id]
-                    most_overtaken = max(most_overtaken, unscheduled[other])
+        turns.look()
         check_engine(engine)
     assert engine.stats().num_free_gpu_blocks == engine.stats().num_gpu_blocks
     assert engine.stats().num_free_cpu_blocks == engine.stats().num_cpu_blocks
-    return most_overtaken, ends
+    return turns, ends
 
 
 def main() -> None:
@@ -106,17 +100,20 @@ def main() -> None:
     counts: Counter[str] = Counter()
     count_calls(counts)
     rng = random.Random(arguments.seed)
-    started, most_overtaken, ends = time.monotonic(), 0, Counter()
+    started, ends = time.monotonic(), Counter()
+    most_aside, most_still = 0, 0
     while counts.total() < arguments.operations:
         knobs = random_knobs(rng)
         knobs.overrides["scheduling_policy"] = "fcfs"
-        overtaken, ended = walk(rng, knobs)
-        most_overtaken = max(most_overtaken, overtaken)
+        turns, ended = walk(rng, knobs)
+        assert turns.complaints() == [], (turns.complaints(), knobs)
+        most_aside, most_still = max(most_aside, turns.most_aside), max(most_still, turns.most_still)
         ends += ended
         print(f"\r{counts.total():>10,} operations", end="", flush=True)
     assert ends["failed"] == 0
-    result = {"operations": counts.total(), "seconds": time.monotonic() - started, "most_overtaken": most_overtaken}
-    print("\n" + json.dumps(result | {"calls": counts, "ends": ends}))
+    result = {"operations": counts.total(), "seconds": time.monotonic() - started}
+    waits = {"most_steps_aside": most_aside, "most_steps_without_gain_of_the_first": most_still}
+    print("\n" + json.dumps(result | waits | {"calls": counts, "ends": ends}))
 
 
 if __name__ == "__main__":
