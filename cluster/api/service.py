@@ -88,6 +88,11 @@ class Application(Protocol):
         `stats`.
         """
 
+    def held(self) -> dict[str, int]:
+        """`requests` that this gateway has now, and how many of them are `waiting`: have no token
+        yet.
+        """
+
     async def metrics(self) -> bytes:
         """The figures of the whole application, as Prometheus reads them."""
 

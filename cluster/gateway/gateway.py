@@ -136,6 +136,10 @@ class Gateway:
         reports, _ = self._answering.reports()
         return [report.as_dict() for report in reports()]
 
+    def held(self) -> dict[str, int]:
+        """See `Application`."""
+        return {"requests": len(self._journals), "waiting": int(self._journals.waiting.load.num_requests)}
+
     async def view(self) -> list[dict[str, Any]]:
         """See `EngineView.now`."""
         return await self._view.now()

@@ -1,5 +1,8 @@
 """/debug/...: what engines are doing, and where a request's time went."""
 
+import asyncio
+import os
+from collections import Counter
 from collections.abc import AsyncGenerator
 
 import msgspec
@@ -11,6 +14,11 @@ from cluster.api.requests.fields import as_brief_json
 from cluster.api.routes.answer import READ, json_response
 from cluster.api.service import KILL_PATH, Application, WorkerKiller
 from cluster.version import VERSION
+
+
+def _tasks() -> Counter[str]:
+    """Of this process' event loop, by what they run."""
+    return Counter(str(getattr(task.get_coro(), "__qualname__", "?")) for task in asyncio.all_tasks())
 
 
 def add_routes(router: APIRouter, application: Application, killer: WorkerKiller | None) -> None:
@@ -29,7 +37,8 @@ def add_routes(router: APIRouter, application: Application, killer: WorkerKiller
 
     @router.api_route("/debug/engines", methods=READ)
     async def engines() -> Response:
-        return json_response(msgspec.json.encode({"engines": await application.engines()}))
+        gateway = {"pid": os.getpid(), **application.held(), "tasks": _tasks()}
+        return json_response(msgspec.json.encode({"engines": await application.engines(), "gateway": gateway}))
 
     @router.api_route("/debug/trace", methods=READ)
     async def trace() -> Response:

@@ -70,6 +70,11 @@ class AllModels:
         """See `Application`; of all models."""
         return [engine for gateway in self._gateways for engine in await gateway.engines()]
 
+    def held(self) -> dict[str, int]:
+        """See `Application`; of all models."""
+        told = [gateway.held() for gateway in self._gateways]
+        return {name: sum(each[name] for each in told) for name in ("requests", "waiting")}
+
     async def view(self) -> list[dict[str, Any]]:
         """See `Application`; of all models."""
         views = await asyncio.gather(*(gateway.view() for gateway in self._gateways))

@@ -135,6 +135,9 @@ class ScriptedService:
     async def engines(self) -> list[dict[str, Any]]:
         return [{"replica": "one", "problem": None}]
 
+    def held(self) -> dict[str, int]:
+        return {"requests": 2, "waiting": 1}
+
     async def metrics(self) -> bytes:
         return b"# none\n"
 

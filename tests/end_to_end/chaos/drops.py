@@ -1,8 +1,14 @@
-"""Clients that go away (T16): nothing of theirs may be left, in the queue or in the cache."""
+"""Clients that go away (T16): nothing of theirs may be left, in the queue, the cache or a
+gateway.
+"""
 
 import asyncio
 import random
 import time
+from collections import Counter
+from typing import Any
+
+import httpx
 
 from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.report import Fault, Report
@@ -21,17 +27,24 @@ PATIENCE_SECONDS = 20.0
 
 
 def drop_clients(options: Options) -> Report:
-    """T16: 2,000 requests, 70 % of them dropped at a random byte: within 2 s nothing runs and all
-    blocks are free.
+    """T16: 2,000 requests, 70 % of them dropped at a random byte: within 2 s nothing runs, all
+    blocks are free, and the gateway has no request and no task that it had not before.
     """
-    num = options.pick(options.streams, 2000, 60)
+    num = options.pick(options.streams, 2000, 120)
     with running(app_args(FOUR_RANKS, recovers=options.recovers, max_queue_seconds=0)) as app:
+        before = gateway(app)
         report = asyncio.run(_drop(app.url, num, options.seed))
         begin = time.monotonic()
-        while (left := leftovers(app)) and time.monotonic() < begin + PATIENCE_SECONDS:
+        busiest = gateway(app)
+        while (left := leftovers(app) + kept(gateway(app), before)) and time.monotonic() < begin + PATIENCE_SECONDS:
             time.sleep(POLL_SECONDS)
         seconds = time.monotonic() - begin
+        after = gateway(app)
     report.figures["clean after, s"] = round(seconds, 2)
+    report.figures["of the gateway"] = "; ".join(
+        f"{when} {told['requests']} requests, {sum(told['tasks'].values())} tasks"
+        for when, told in (("before", before), ("at the last drop", busiest), ("then", after))
+    )
     if seconds > CLEAN_SECONDS:
         report.unmet.append(f"{seconds:.1f} s after the last client: {left or 'clean, but late'}")
     return report
@@ -46,6 +59,21 @@ def leftovers(app: App) -> list[str]:
             held[f"{pool} blocks"] = stats[f"num_{pool}_blocks"] - stats[f"num_free_{pool}_blocks"]
         left += [f"engine {number}: {count} {name}" for name, count in held.items() if count]
     return left
+
+
+def gateway(app: App) -> dict[str, Any]:
+    """What the only gateway tells that it holds."""
+    answer = httpx.get(f"{app.url}/debug/engines", timeout=PATIENCE_SECONDS)
+    answer.raise_for_status()
+    told: dict[str, Any] = answer.json()["gateway"]
+    return told
+
+
+def kept(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """What a gateway still holds, though nobody asks."""
+    more = Counter(now["tasks"]) - Counter(before["tasks"])
+    held = {name: now[name] for name in ("requests", "waiting")} | {f"tasks of {name}": more[name] for name in more}
+    return [f"the gateway: {count} {name}" for name, count in held.items() if count]
 
 
 async def _drop(url: str, num: int, seed: int) -> Report:

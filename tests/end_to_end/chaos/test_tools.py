@@ -15,6 +15,7 @@ import pytest
 
 from engine.text.tokenizer import Tokenizer
 from engine.worker.worker import Worker
+from tests.end_to_end.chaos.drops import kept
 from tests.end_to_end.chaos.injected.sitecustomize import HOLD, HOLD_SECONDS, RAISE, keep_busy, spoil
 from tests.end_to_end.chaos.measured.sitecustomize import bytes_in_use
 from tests.end_to_end.chaos.options import Options
@@ -145,6 +146,17 @@ def test_a_process_tells_what_it_has_in_use() -> None:
 )
 def test_what_a_command_line_runs(title: str, short: str) -> None:
     assert short_title(title) == short
+
+
+def test_a_task_that_a_gateway_had_not_before_is_left() -> None:
+    before = {"requests": 0, "waiting": 0, "tasks": {"watch": 2, "answer": 1}}
+    assert kept(before | {"tasks": {"watch": 1, "answer": 1}}, before) == []
+    now = {"requests": 1, "waiting": 0, "tasks": {"watch": 2, "answer": 3, "read": 1}}
+    assert kept(now, before) == [
+        "the gateway: 1 requests",
+        "the gateway: 2 tasks of answer",
+        "the gateway: 1 tasks of read",
+    ]
 
 
 def test_a_number_that_was_given_wins() -> None:

@@ -32,7 +32,7 @@ class Turns:
 
     def look(self) -> None:
         """After each step."""
-        aside = [group for group in self._engine.scheduler.fetching if group.aside]
+        aside = [group for group in self._engine.scheduler.third_tier.fetching if group.aside]
         self._aside = {group: self._aside.get(group, 0) + 1 for group in aside}
         self.most_aside = max([self.most_aside, *self._aside.values()])
         queues = self._engine.scheduler.queues

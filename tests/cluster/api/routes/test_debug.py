@@ -1,6 +1,7 @@
 """What an operator may ask: the steps' trace, and where a request's time went."""
 
 import json
+import os
 
 import httpx
 
@@ -37,7 +38,10 @@ def test_a_trace_that_is_not_given_leaves_no_file(server, tmp_path, capsys):
 
 def test_every_engine_says_how_it_is(server):
     answer = httpx.get(f"{server.url}/debug/engines").json()
-    assert answer == {"engines": [{"replica": "one", "problem": None}]}
+    tasks = answer["gateway"].pop("tasks")
+    assert tasks and all(count > 0 for count in tasks.values())
+    gateway = {"pid": os.getpid(), "requests": 2, "waiting": 1}
+    assert answer == {"engines": [{"replica": "one", "problem": None}], "gateway": gateway}
 
 
 def test_why_tells_seconds_by_phase_and_what_became_of_drafts(server):

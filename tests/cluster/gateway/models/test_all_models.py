@@ -47,6 +47,9 @@ class One:
         steps = [record(step, [self.name], [1]) for step in range(3)]
         return [(replica, steps[after.get(replica, -1) + 1 :][:most]) for replica in "xy"]
 
+    def held(self) -> dict[str, int]:
+        return {"requests": len(self.name), "waiting": len(self.problems)}
+
     async def view(self) -> list[dict[str, object]]:
         return [{"replica": f"{self.name} 0"}]
 
@@ -71,6 +74,12 @@ def test_there_is_room_while_one_model_has_some() -> None:
     with pytest.raises(ApiError, match="free is full of a"):
         asked(full, free).check_room(one, share=Share("a"))
     assert asked(full, One("empty", [], None)).room(one) is None
+
+
+def test_what_a_gateway_holds_is_of_all_models() -> None:
+    well, ill = One("well", [], None), One("bad", ["no engine replica is there"], None)
+    assert asked(well, ill).held() == {"requests": 7, "waiting": 1}
+    assert asked(One("", [], None)).held() == {"requests": 0, "waiting": 0}
 
 
 async def test_requests_can_be_answered_while_one_model_can() -> None:
