@@ -37,6 +37,7 @@ class Departure:
         self._patience = patience
         me = serve.get_replica_context()
         self._status = ServeStatus(serve.get_deployment_handle(me.deployment, me.app_name))
+        self._before: frozenset[str] | None = None  # replicas that ran when it was told to leave, if they are known
         self._has_sigterm = False
         self._may_leave = False
         self._has_left = asyncio.Event()
@@ -59,15 +60,19 @@ class Departure:
 
     async def hold(self) -> None:
         """Keep Serve, which ends no replica that has an open call, from ending this one before
-        `leave`.
+        `leave`. The next one is any that runs later on.
         """
+        replicas = await self._status.replicas()
+        self._before = None if replicas is None else replicas.running
         with suppress(TimeoutError, RayError, ValueError):
             async with asyncio.timeout(HOLD_SECONDS):
                 call_replica(await asyncio.to_thread(find_replica, self._name), "stay")
 
     async def has_room(self, num_blocks: int) -> bool:
         """Whether the next one can start beside this one; `num_blocks`: of its cache."""
-        lack = await still_lacking(lambda: lacking(self._config, num_blocks))
+        replicas = await self._status.replicas()
+        full_nodes = frozenset[str]() if replicas is None else replicas.full_nodes
+        lack = await still_lacking(lambda: lacking(self._config, num_blocks, full_nodes))
         if lack is not None:
             logger.info("told to stop, at once: the next engine cannot start before: %s", lack)
             return False
@@ -79,8 +84,17 @@ class Departure:
         self._may_leave = True
         with suppress(TimeoutError, RayError):
             async with asyncio.timeout(self._patience):
-                while not is_being_stopped() or await self._status.awaits_replicas():
+                while not is_being_stopped() or await self._awaits_next():
                     await asyncio.sleep(LOOK_SECONDS)
+
+    async def _awaits_next(self) -> bool:
+        """In a rolling update Serve starts one after the other: those that come after the next one
+        may need the room that this one takes.
+        """
+        replicas = await self._status.replicas()
+        if replicas is not None and self._before is not None and replicas.running - self._before:
+            return False
+        return await self._status.awaits_replicas()
 
     async def has_heirs(self) -> bool:
         """Whether other replicas can go on with its requests now. Not while all end, and Serve may

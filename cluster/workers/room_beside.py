@@ -1,13 +1,14 @@
 """Whether a second engine of the same kind has room: its needs against what is free."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import ray
 from ray._private.state import available_resources_per_node
 
 from cluster.checkpoint.size import size_up
 from cluster.memory import available_memory, human
+from cluster.workers.nodes import alive_nodes, is_meant
 from cluster.workers.nodes_memory import bytes_per_block
 from cluster.workers.placement import Bundle, bundles_of, has_gpus
 from engine.config import EngineConfig
@@ -17,13 +18,15 @@ ROOM_SECONDS = 2.0  # for Ray to say what is free: it tells of what has been giv
 PROCESS_BYTES = 300 << 20  # of a driver or worker beside weights and cache: Python, torch, Ray
 
 
-def lacking(config: EngineConfig, num_blocks: int) -> str | None:
+def lacking(config: EngineConfig, num_blocks: int, full_nodes: Collection[str] = ()) -> str | None:
     """What a second engine of that configuration lacks beside the one in this process, a line; None
-    if there is room. `num_blocks`: of this one's cache. Asks Ray, which may block.
+    if there is room. `num_blocks`: of this one's cache; `full_nodes`: ids of nodes on which it may
+    not be. Asks Ray, which may block.
 
     What is free in memory is measured on this node only, and where the CPU computes.
     """
-    free = available_resources_per_node()
+    meant = {node.node_id for node in alive_nodes() if is_meant(node, config)}.difference(full_nodes)
+    free = {node: resources for node, resources in available_resources_per_node().items() if node in meant}
     here = free.get(ray.get_runtime_context().get_node_id(), {})
     bundles = bundles_of(config)
     if not fit(bundles, list(free.values())):

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+import ray
 
 from cluster.memory import human
 from cluster.workers import room_beside
@@ -45,6 +46,14 @@ def test_what_is_lacking_is_named(cluster: None, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("cluster.workers.room_beside.available_memory", lambda: 5 << 20)
     needed = human(memory_bytes(make_config(), 100))
     assert lacking(make_config(), 100) == f"it needs {needed} of memory, and 5 MiB are available here"
+
+
+def test_only_nodes_on_which_it_may_be_have_room(cluster: None) -> None:
+    here = ray.get_runtime_context().get_node_id()
+    assert lacking(make_config(), 100, full_nodes={"another"}) is None
+    nothing = "it needs 0 GPU(s) and 0.25 CPU(s), each part on one node, and free are 0 GPU(s) and 0 CPU(s)"
+    assert lacking(make_config(), 100, full_nodes={here}) == nothing
+    assert lacking(make_config(node_labels={"region": "eu"}), 100) == nothing
 
 
 async def test_room_that_ray_tells_of_late_is_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ class App:
     """`nodes` change as machines are lost and added."""
 
     nodes: RayNodes
-    apart: str  # see `RayNodes.deploy`
+    apart: str | None  # see `RayNodes.deploy`
     next_number: int = HEAD + 1
 
     @property
@@ -82,7 +82,7 @@ def inside() -> None:
 
 
 @contextlib.contextmanager
-def running(args: dict[str, Any], num_workers: int, *, apart: str = ENGINE_NAME) -> Iterator[App]:
+def running(args: dict[str, Any], num_workers: int, *, apart: str | None = None) -> Iterator[App]:
     """The application, ready, with a gateway on the head, or one on each node if those are `apart`.
     If the context is left by an exception, what Ray logged is kept, and the place printed.
     """

@@ -66,13 +66,15 @@ class RayNodes:
         """Those that are there."""
         return [self.head, *self.workers.values()]
 
-    def deploy(self, args: dict[str, Any], *, apart: str) -> None:
+    def deploy(self, args: dict[str, Any], *, apart: str | None) -> None:
         """`serve deploy` of configs/serve/demo.yaml with these `args` of `build_app`. `apart`: the
-        deployment of which no node has two replicas.
+        deployment of which no node has two replicas, if any.
         """
         config = yaml.safe_load((ROOT / "configs/serve/demo.yaml").read_text())
         (application,) = config["applications"]
-        application |= {"args": args, "deployments": [{"name": apart, "max_replicas_per_node": 1}]}
+        application["args"] = args
+        if apart is not None:
+            application["deployments"] = [{"name": apart, "max_replicas_per_node": 1}]
         (self.head.root / "tmp/serve.yaml").write_text(yaml.safe_dump(config))
         self.on(self.head, "serve deploy /tmp/serve.yaml")
 

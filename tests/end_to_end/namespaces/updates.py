@@ -9,7 +9,7 @@ from typing import Any
 from cluster.chaos.report import Fault, Report
 from tests.end_to_end.chaos.options import QUICK_STREAMS, Options
 from tests.end_to_end.chaos.run import Deliver, Load, disturbed
-from tests.end_to_end.namespaces.app import App, inside, on_nodes, running
+from tests.end_to_end.namespaces.app import ENGINE_NAME, App, inside, on_nodes, running
 
 SETTLE_SECONDS = 5.0
 LONG_TOKENS = 1000
@@ -30,7 +30,7 @@ def update(options: Options) -> Report:
     }
     streams = options.pick(options.streams, 32, QUICK_STREAMS)
     load = Load(streams, concurrency=8, max_tokens=LONG_TOKENS, seed=options.seed)
-    with running(args, NUM_WORKERS) as app:
+    with running(args, NUM_WORKERS, apart=ENGINE_NAME) as app:
         deliver = _apply(app, steps, options.interval or SETTLE_SECONDS)
         report = asyncio.run(disturbed("T10", app.url, load, num_faults=len(steps), deliver=deliver))
         report.figures["read from other nodes, bytes"] = read = _bytes_read(app)
