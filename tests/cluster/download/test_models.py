@@ -146,6 +146,29 @@ def test_a_token_that_has_expired(hub: SmallHub, config: EngineConfig, monkeypat
     assert "hf_old" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("faults", "comes"),
+    [
+        ({}, True),
+        ({"num_busy": 1, "busy": WEIGHTS}, True),
+        ({"cut_after": 1 << 17}, False),
+        ({"token": "hf_another"}, False),
+    ],
+)
+def test_a_token_is_told_to_the_hub_alone(hub: SmallHub, tmp_path: Path, faults: dict[str, Any], comes: bool) -> None:
+    """Whatever is logged, and whatever goes wrong: it is in no output and in no file."""
+    token = "hf_nobody_else_may_see_this"
+    hub.refusal, hub.token = (403, "GatedRepo"), token
+    for name, fault in faults.items():
+        setattr(hub, name, fault)
+    loud = "import logging; logging.basicConfig(level=logging.DEBUG); " + FETCH
+    done = run(loud, NAME, str(tmp_path / "node"), HF_TOKEN=token, HF_HOME=str(tmp_path / "home"))
+    assert (done.returncode == 0) == comes, done.stderr
+    assert "DEBUG:" in done.stderr and token not in done.stdout + done.stderr
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in files if token.encode() in path.read_bytes()] == []
+
+
 def test_a_token_from_a_file(hub: SmallHub, config: EngineConfig, tmp_path: Path) -> None:
     """As `hf auth login` writes it."""
     hub.refusal, hub.token = (401, "GatedRepo"), "hf_right"
