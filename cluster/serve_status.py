@@ -2,40 +2,23 @@
 
 import asyncio
 import os
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import ray
 from ray import serve
-from ray.exceptions import RayError
 from ray.serve._private.common import ReplicaID, ReplicaState
-from ray.serve.context import _get_global_client
-from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
-from ray.serve.schema import (
-    ApplicationStatus,
-    ApplicationStatusOverview,
-    DeploymentStatus,
-    DeploymentStatusOverview,
-    ServeInstanceDetails,
-)
+from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, DeploymentStatus, DeploymentStatusOverview
+
+from cluster.serve_replicas import Replicas, read_replicas
 
 T = TypeVar("T")
 
 SERVE_NAMESPACE = "serve"  # where Serve names its actors
 STATUS_SECONDS = 3.0  # for Serve's controller to answer
-
-
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """A deployment's, by what Serve calls them."""
-
-    running: frozenset[str]
-    full_nodes: frozenset[str]  # ids of nodes that may have no further one (max_replicas_per_node)
 
 
 class ServeStatus:
@@ -61,8 +44,8 @@ class ServeStatus:
 
     async def replicas(self) -> Replicas | None:
         """None without an answer, or if the deployment is not there."""
-        with suppress(RayError, RayServeException, TimeoutError):
-            return await self._ask(self._read_replicas)
+        with suppress(ray.exceptions.RayError, serve.exceptions.RayServeException, TimeoutError):
+            return await self._ask(lambda: read_replicas(self._replicas.app_name, self._replicas.deployment_name))
         return None
 
     async def num_settled(self) -> int | None:
@@ -79,7 +62,7 @@ class ServeStatus:
         """
         try:
             status = await self._application()
-        except (RayError, RayServeException, TimeoutError):
+        except (ray.exceptions.RayError, serve.exceptions.RayServeException, TimeoutError):
             return True
         deployment = None if status is None else status.deployments.get(self._replicas.deployment_name)
         if status is None or deployment is None or status.status == ApplicationStatus.DELETING:
@@ -93,7 +76,7 @@ class ServeStatus:
         """None if Serve's controller does not answer."""
         try:
             status = await self._application()
-        except (RayError, RayServeException, TimeoutError):
+        except (ray.exceptions.RayError, serve.exceptions.RayServeException, TimeoutError):
             return None
         return None if status is None else status.deployments.get(self._replicas.deployment_name)
 
@@ -107,19 +90,6 @@ class ServeStatus:
         return await asyncio.wait_for(
             asyncio.get_running_loop().run_in_executor(self._asking, question), STATUS_SECONDS
         )
-
-    def _read_replicas(self) -> Replicas | None:
-        """Of what `serve.status` counts, each one, and the deployment's configuration."""
-        details = ServeInstanceDetails(**_get_global_client().get_serve_details())
-        application = details.applications.get(self._replicas.app_name)
-        deployment = None if application is None else application.deployments.get(self._replicas.deployment_name)
-        if deployment is None:
-            return None
-        running = [each.replica_id for each in deployment.replicas if each.state == ReplicaState.RUNNING]
-        most = deployment.deployment_config.max_replicas_per_node
-        on_nodes = Counter(each.node_id for each in deployment.replicas if each.node_id is not None)
-        full = [node for node, number in on_nodes.items() if isinstance(most, int) and number >= most]
-        return Replicas(frozenset(running), frozenset(full))
 
 
 def end_this_process() -> None:
