@@ -14,8 +14,6 @@ WORKERS = (
     "tests/engine/worker",
     "--ignore=tests/engine/worker/test_interpreted.py",
     "--ignore=tests/engine/worker/test_two_ranks.py",
-    # A draft model's configuration is a dictionary there.
-    "--deselect=tests/engine/worker/test_worker.py::test_a_draft_model_has_no_weights_either_while_its_model_sleeps",
 )
 STANDING_IN = ("pydantic", "pydantic_core")
 # A pytest whose process is such a machine's: what it lacks is not found, whatever is installed.
