@@ -19,7 +19,10 @@ ROW_TILE = 128  # rows that a product of many computes at once: up to a multiple
 MOST_MIXED_ROWS = 2048  # of more, even a small model's kernels take longer than their launches
 SECONDS_BETWEEN_REPORTS = 2.0
 KINDS: tuple[Draws, ...] = ("any", "unfiltered", "greedy")  # of draws, each with sampling graphs of its own
-PENALIZED = len(KINDS)  # the kind of sampling graphs for rows with penalties: they draw "any", and need most memory
+# Further kinds of sampling graphs, which draw "any": for rows with penalties, which need most
+# memory, and for rows without, of whose tokens the logprobs are wanted.
+PENALIZED, TOLD = len(KINDS), len(KINDS) + 1
+NUM_KINDS = len(KINDS) + 2
 MAX_HISTORY = 1 << 22  # tokens of a step's rows with penalties: of more, the step's sampling is launched
 BYTES_PER_GRAPH = 2 << 20  # what the driver keeps of each, beside its memory pool: an estimate, not measured
 
@@ -53,7 +56,7 @@ def num_graphs(max_num_seqs: int, max_model_len: int, max_num_batched_tokens: in
     """At most, of a stage; `samples`: it is the last one."""
     layers = len(batch_sizes(max_num_seqs)) * len(context_limits(max_model_len))
     layers += len(mixed_sizes(max_num_batched_tokens))
-    return layers + samples * len(batch_sizes(min(max_num_seqs, MAX_LOGITS_ROWS))) * (len(KINDS) + 1)
+    return layers + samples * len(batch_sizes(min(max_num_seqs, MAX_LOGITS_ROWS))) * NUM_KINDS
 
 
 def history_size(max_num_rows: int, max_model_len: int) -> int:

@@ -1,5 +1,5 @@
-"""Logits, penalties and the draw as CUDA graphs, for steps whose rows ask for no more: some twenty
-launches become one.
+"""Logits, penalties, the draw and its logprobs as CUDA graphs, for steps whose rows ask for no
+more: some twenty launches become one.
 
 As with decode steps, rows are padded to one of a few numbers, and what a graph reads lies in
 buffers that each step fills. Where no row has a penalty, none is filtered, or all are greedy, a
@@ -20,7 +20,7 @@ from engine.worker.cache.kv_cache import BLOCK_SIZE
 from engine.worker.cache.token_history import Histories
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
-from engine.worker.graphs.graphs import KINDS, PENALIZED, Graphs, batch_sizes, history_size
+from engine.worker.graphs.graphs import KINDS, NUM_KINDS, PENALIZED, TOLD, Graphs, batch_sizes, history_size
 from engine.worker.head.sampler import (
     DRAW,
     PENALTIES,
@@ -60,7 +60,7 @@ class SampleGraphs:
         self._logits = logits
         self._ops = ops
         self._sizes = batch_sizes(max_num_rows)
-        self._graphs = Graphs(capture, ((self._sizes[-1], PENALIZED),))  # keys: of rows, of KINDS
+        self._graphs = Graphs(capture, ((self._sizes[-1], PENALIZED),))  # keys: of rows, kind
         whole = -(-max_num_rows // 4) * 4  # rows of 16 bytes, for which kernels are compiled
         self._words = torch.zeros((len(_WORDS), whole), dtype=torch.int32, device=device)
         self._seeds = torch.zeros(max_num_rows, dtype=torch.int64, device=device)
@@ -81,7 +81,7 @@ class SampleGraphs:
     def capture_all(self) -> None:
         """As `DecodeGraphs.capture_all`."""
         self._history_places.zero_()
-        keys = [(size, kind) for size in reversed(self._sizes) for kind in range(len(KINDS) + 1)]
+        keys = [(size, kind) for size in reversed(self._sizes) for kind in range(NUM_KINDS)]
         self._graphs.capture_all(keys, self._compute_of, "sampling")
 
     def run(self, hidden: Tensor, columns: SamplingColumns, histories: Histories | None = None) -> Sampled:
@@ -91,10 +91,15 @@ class SampleGraphs:
         num_rows = len(hidden)
         size = next(size for size in self._sizes if size >= num_rows)
         self._hidden[:num_rows] = hidden  # before another graph is captured or replayed, in whose memory it lies
-        kind = KINDS.index(draws_of(columns)) if histories is None else PENALIZED
+        kind = _kind_of(columns) if histories is None else PENALIZED
         replay = self._graphs.of((size, kind), self._compute_of)
         self._fill(columns, size, histories)
-        return without_logprobs(*split(replay().clone()[:, :num_rows]))
+        drawn = replay().clone()[:, :num_rows]
+        plain = without_logprobs(*split(drawn))
+        if kind != TOLD:
+            return plain
+        nothing = plain.top_ids.view(num_rows, 0), plain.top_logprobs.view(num_rows, 0)
+        return Sampled(plain.token_ids, plain.is_finite, drawn[2].view(torch.float32), drawn[3], *nothing)
 
     def _compute_of(self, size: int, kind: int) -> Callable[[], Tensor]:
         words = {name: self._words[row, :size] for row, name in enumerate(_WORDS)}
@@ -111,7 +116,13 @@ class SampleGraphs:
             ops.apply_penalties(own, *histories, *(wanted[name] for name in PENALTIES))
             return choose(own, wanted, ops, "any")
 
-        return compute_penalized if kind == PENALIZED else compute
+        def compute_told() -> Tensor:
+            own = logits(hidden)
+            drawn = choose(own, wanted, ops, "any")
+            logprobs, ranks, _, _ = ops.token_logprobs(own, drawn[0], 0)
+            return torch.cat((drawn, torch.stack((logprobs.view(torch.int32), ranks))))
+
+        return {PENALIZED: compute_penalized, TOLD: compute_told}.get(kind, compute)
 
     def _fill(self, columns: SamplingColumns, size: int, histories: Histories | None) -> None:
         """Padding rows have temperature 0 and no history: their likeliest token, whatever they
@@ -132,6 +143,11 @@ class SampleGraphs:
             self._history_places[0, :num_rows] = histories.starts
             self._history_places[1, :num_rows] = histories.lengths
             self._history_places[1, num_rows:size] = 0
+
+
+def _kind_of(columns: SamplingColumns) -> int:
+    """Of rows without penalties."""
+    return TOLD if columns.logprob_counts.any() else KINDS.index(draws_of(columns))
 
 
 def _history_room(columns: SamplingColumns) -> int:

@@ -111,11 +111,12 @@ def split(drawn: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def is_common(columns: SamplingColumns) -> bool:
-    """Whether every row is drawn from its logits as they are, but for penalties, and wants no
-    logprobs.
+    """Whether every row is drawn from its logits as they are, but for penalties, or wants the
+    logprob of its token, but no others'.
     """
     others = [step for step in _steps(columns) if step.columns is not PENALTIES]
-    return not (others or columns.has_target.any() or columns.logprob_counts.any())
+    most_logprobs = 0 if has_penalties(columns) else 1
+    return not (others or columns.has_target.any() or (columns.logprob_counts > most_logprobs).any())
 
 
 def has_penalties(columns: SamplingColumns) -> bool:

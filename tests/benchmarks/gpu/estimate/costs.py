@@ -48,7 +48,7 @@ class Step:
     draws: Draws = "unfiltered"  # "any": rows have top_k and top_p
     chunk: int = 0  # the first rows of a prompt, beside the others
     has_graph: bool = True  # not launched kernel by kernel
-    asks: Literal["", "penalties", "logprobs"] = ""  # each of its rows; logprobs of five tokens, by launches
+    asks: Literal["", "penalties", "logprob", "logprobs"] = ""  # each row: logprob of its token; of five, by launches
 
 
 @dataclass(frozen=True, slots=True)

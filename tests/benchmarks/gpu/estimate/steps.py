@@ -111,6 +111,8 @@ def _sample(model: Decoder, hidden: Tensor, step: Step) -> None:
         floats = torch.empty(num_rows, device=META)
         kernels.apply_penalties(logits, _ints(MAX_HISTORY), rows, rows, rows, floats, floats, floats)
     tokens = choose(logits, _wanted(num_rows), kernels, step.draws)[0]
+    if step.asks == "logprob":
+        kernels.token_logprobs(logits, tokens, 0)
     if raw is not None:
         spread_logprobs(raw, rows.long(), tokens, kernels, NUM_TOP)
 
@@ -179,6 +181,7 @@ def lines(shapes: list[str], gpu_name: str, batches: list[int], context: int) ->
         steps["batch 64, top-k, top-p"] = Step(64, context, draws="any")
         for rows in (1, 64):
             steps[f"batch {rows}, top-k, top-p, penalties"] = Step(rows, context, draws="any", asks="penalties")
+            steps[f"batch {rows}, its tokens' logprobs"] = Step(rows, context, draws="any", asks="logprob")
             steps[f"batch {rows}, logprobs"] = Step(rows, context, asks="logprobs")
         for rows, chunk in MIXED:
             name = f"batch {rows}, prompt {chunk}" if rows else f"prompt {chunk}"

@@ -53,13 +53,16 @@ def test_it_is_slower_where_memory_is_and_with_more_to_do() -> None:
     assert 1 < prompt.seconds / prompt.floor < 3
 
 
-def test_penalties_are_three_launches_of_a_graph_and_logprobs_are_launched() -> None:
+def test_penalties_and_logprobs_of_tokens_are_launches_of_a_graph_and_other_logprobs_are_launched() -> None:
     model = make_model(SHAPES["0.5b"])
-    plain, penalized, with_logprobs = (
-        estimate(model, Step(64, 1024, draws="any", asks=asks), H200) for asks in ("", "penalties", "logprobs")
+    plain, penalized, told, with_logprobs = (
+        estimate(model, Step(64, 1024, draws="any", asks=asks), H200)
+        for asks in ("", "penalties", "logprob", "logprobs")
     )
     assert penalized.launches == plain.launches + 3
-    assert penalized.host == plain.host < with_logprobs.host
+    assert plain.launches < told.launches < with_logprobs.launches
+    assert penalized.host == told.host == plain.host < with_logprobs.host
+    assert plain.seconds < told.seconds < with_logprobs.seconds
     counts = 64 * 151936 * 4 / H200.bytes_per_s  # written, and read
     assert plain.seconds + 2 * counts < penalized.seconds < plain.seconds + 5 * counts
     longer = estimate(model, Step(64, 2048, draws="any", asks="penalties"), H200)
@@ -154,15 +157,17 @@ def test_nothing_is_left_of_a_gpu_that_was_not_there() -> None:
 
 def test_the_table_takes_any_checkpoint() -> None:
     table = list(lines([str(DEMO)], "a100", [1, 4], 64))
-    assert [line.split("  ")[0] for line in table[2:13]] == [
+    assert [line.split("  ")[0] for line in table[2:15]] == [
         "demo batch 1",
         "demo batch 4",
         "demo batch 1, greedy",
         "demo batch 64, greedy",
         "demo batch 64, top-k, top-p",
         "demo batch 1, top-k, top-p, penalties",
+        "demo batch 1, its tokens' logprobs",
         "demo batch 1, logprobs",
         "demo batch 64, top-k, top-p, penalties",
+        "demo batch 64, its tokens' logprobs",
         "demo batch 64, logprobs",
         "demo batch 8, prompt 56, launched",
         "demo batch 8, prompt 56",

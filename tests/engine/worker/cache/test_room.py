@@ -104,9 +104,9 @@ def test_the_cache_gets_what_weights_others_and_the_largest_steps_leave(backend:
     )
     room = CacheRoom(replace(Worker(config)._shard, device=Gpu()))
     num_bytes = (768 - 200 - 40 - 100) * MIB
-    if backend == "cpu":  # whose steps are captured: of 1, 2 and 4 rows, layers, three kinds of draws
-        # and penalties; mixed ones of 16, 32 and 64
-        num_bytes -= 30 * MIB + (3 * 5 + 3) * BYTES_PER_GRAPH
+    if backend == "cpu":  # whose steps are captured: of 1, 2 and 4 rows, layers, three kinds of draws,
+        # penalties and logprobs; mixed ones of 16, 32 and 64
+        num_bytes -= 30 * MIB + (3 * 6 + 3) * BYTES_PER_GRAPH
         num_bytes -= 64 * 256 * 4 + (4 + 1) * 4 * 4  # buffers of 64 rows, and of 4 blocks for each sequence
         num_bytes -= 4 * 64 * 4  # and of the tokens of 4 rows
     num_blocks = num_bytes // (2 * 4 * 2 * 16 * 64 * 4)

@@ -58,7 +58,7 @@ def make_runner(ops: Ops, shape: Shape) -> ModelRunner:
 
 def run_steps(runner: ModelRunner) -> None:
     """A prompt, a mixed step with all that a row can ask for and moves of blocks, decode steps
-    without penalties and with them.
+    without more, with penalties, and with their tokens' logprobs.
     """
     parts = [Part([5, 6, 7, 8], 3, [1]), Part([9, 9], 1, [2])]
     decode = make_step(2, parts, carried_rows=pairs((0, 0)), carried_steps=ints(1))
@@ -71,6 +71,7 @@ def run_steps(runner: ModelRunner) -> None:
             hard_step(1),
             decode,
             make_step(3, parts, sampling=penalized),
+            make_step(4, parts, sampling=SamplingColumns.of_plain_rows(2, logprob_counts=ints(0, 1))),
         ):
             runner.launch(step)
 
@@ -88,7 +89,7 @@ def test_no_step_waits_for_the_device(shape: Shape, compute: tuple[int, int]) ->
             runner.capture_graphs()
         assert runner._layers.mixed_graphs is not None and runner._sampler.graphs is not None
         assert runner._layers.mixed_graphs.num_captured == 5  # 16, 32, 64, 128 and 200 rows
-        assert runner._sampler.graphs.num_captured == 12  # 1, 2 and 4 rows, four kinds
+        assert runner._sampler.graphs.num_captured == 15  # 1, 2 and 4 rows, five kinds
         run_steps(runner)
     kernels_launched = {kernel for kernel, _ in launched}
     assert {"linear_kernel", "prefill_kernel", "decode_kernel", "norm_kernel", "draw_kernel"} <= kernels_launched

@@ -282,9 +282,9 @@ def test_where_graphs_hold_all_they_are_captured_with_the_cache(monkeypatch: pyt
     assert worker._runner is not None
     sampling = worker._runner._sampler.graphs
     assert sampling is not None
-    assert sampling.num_captured == 20  # as many sizes, three kinds of draws, and penalties
+    assert sampling.num_captured == 25  # as many sizes, three kinds of draws, penalties, and logprobs
     assert bits(decode(worker, 3, 6, num_in_flight=1, with_logprobs=False)) == expected
-    assert (num_captured(worker), sampling.num_captured) == (num_graphs, 20)
+    assert (num_captured(worker), sampling.num_captured) == (num_graphs, 25)
     worker.rejoin(None, "127.0.0.1")
     assert num_captured(worker) == 0
 

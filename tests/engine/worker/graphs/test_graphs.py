@@ -21,10 +21,10 @@ def test_sizes_are_few_and_reach_the_largest_batch() -> None:
     assert batch_sizes(256) == [1, 2, 4, 8, *range(16, 257, 8)]
     assert batch_sizes(11) == [1, 2, 4, 8, 11]
     assert batch_sizes(8) == [1, 2, 4, 8]
-    # Only the last stage samples, four kinds of rows and 256 rows at once.
-    assert (num_graphs(8, 512, 64, samples=False), num_graphs(8, 512, 64, samples=True)) == (4 + 3, 20 + 3)
+    # Only the last stage samples, five kinds of rows and 256 rows at once.
+    assert (num_graphs(8, 512, 64, samples=False), num_graphs(8, 512, 64, samples=True)) == (4 + 3, 24 + 3)
     of_sampling = num_graphs(1024, 4096, 8192, samples=True) - num_graphs(1024, 4096, 8192, samples=False)
-    assert of_sampling == 4 * len(batch_sizes(256))
+    assert of_sampling == 5 * len(batch_sizes(256))
     assert batch_sizes(3) == [1, 2, 3]
     assert batch_sizes(1) == [1]
 

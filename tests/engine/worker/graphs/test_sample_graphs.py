@@ -132,6 +132,23 @@ def test_rows_with_penalties_have_the_tokens_they_have_without_graphs() -> None:
     assert changed > 5
 
 
+def test_logprobs_of_the_tokens_are_those_without_graphs() -> None:
+    graphs = make_graphs()
+    for seed, num_rows in enumerate([3, 11, 1, 7]):
+        hidden, plain = drawn(num_rows, seed)
+        columns = replace(plain, logprob_counts=(np.arange(num_rows) % 3 < 2).astype(np.int32))
+        assert graphs.takes(columns)
+        got, wanting = graphs.run(hidden, columns), np.flatnonzero(columns.logprob_counts)
+        want = sample(logits(hidden), columns, reference, 0)
+        assert torch.equal(got.token_ids, want.token_ids)
+        assert torch.equal(got.is_finite, want.is_finite)
+        assert torch.equal(got.ranks[wanting], want.ranks[wanting])
+        assert torch.equal(got.logprobs[wanting].view(torch.int32), want.logprobs[wanting].view(torch.int32))
+        assert (got.top_ids.shape, got.top_logprobs.shape) == (want.top_ids.shape, want.top_logprobs.shape)
+        assert (got.logprobs[wanting] < 0).any()
+    assert graphs.num_captured == 5, "of 1, 4, 8 and 11 rows, and of most with penalties"
+
+
 def test_histories_that_have_no_room_are_sampled_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_graphs, "MAX_HISTORY", 64)
     graphs = make_graphs()
@@ -159,13 +176,13 @@ def test_what_no_row_asks_for_is_left_out() -> None:
         got = graphs.run(hidden, asked)
         assert ops.told[-1] == draws
         assert torch.equal(got.token_ids, sample(logits(hidden), asked, reference, None).token_ids)
-    assert graphs.num_captured == 4, "of four rows each kind but penalties, and the largest of these"
+    assert graphs.num_captured == 4, "of four rows each kind of draw, and the largest with penalties"
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"logprob_counts": ints(0, 1)},
+        {"logprob_counts": ints(0, 2)},
         {"has_target": np.array([True, False])},
         {"bias_starts": ints(0, 1, 1), "bias_ids": ints(3), "bias_values": floats(-1)},
         {"ban_starts": ints(0, 1, 1), "ban_last_ids": ints(2), "ban_ids": ints(3)},
