@@ -14,7 +14,9 @@ from cluster.api.service import Arriving
 from engine.admission.queue_limits import NOTHING, Load
 from engine.request import BYTES_PER_TOKEN
 
-MODEL = "squadron.model"  # among a scope's `extensions`, and in what is there: who is asked, once that is known
+TOLD = "squadron.told"  # among a scope's `extensions`: a mapping that gets these once they are known
+MODEL = "model"  # the name of the one that is asked for
+KEY = "key"  # the name of the API key that asks
 MAX_DIGITS = 18  # of a length; Python reads no number of thousands of digits
 
 
@@ -25,7 +27,12 @@ def may_be_refused(headers: Headers) -> bool:
 
 def tell_model(scope: Scope, name: str) -> None:
     """The model that the request asks for."""
-    scope.get("extensions", {}).get(MODEL, {})[MODEL] = name
+    scope.get("extensions", {}).get(TOLD, {})[MODEL] = name
+
+
+def tell_key(scope: Scope, name: str) -> None:
+    """The API key that the request shows, a valid one."""
+    scope.get("extensions", {}).get(TOLD, {})[KEY] = name
 
 
 def estimated_load(headers: Headers, max_model_len: int) -> Load:

@@ -111,7 +111,7 @@ class Door:
         """Measure how fast the queue drains. To be called about once a second."""
         fill, reports, own = self._fill(), self._reports(), self._journals.waiting.load
         finished = {report.replica: report.stats.num_requests_finished for report in reports}
-        if any(report.problem is not None for report in reports):
+        if any(report.problem is not None or report.is_frozen for report in reports):
             finished = {}  # what ends meanwhile tells nothing of later
         self._drain.look(finished, time.monotonic(), is_queueing=fill is not None and self._num_queued(fill, own) > 0)
 

@@ -112,11 +112,17 @@ COUNTERS = _of_kind(
         "squadron:request_move_seconds": "Seconds that requests waited during such moves",
         "squadron:shortcut_tokens": "Tokens written without waking a task: of plain streams",
         "squadron:key_requests": ("Requests by name of the API key", ("key",)),
+        "squadron:key_refused_requests": ("Requests answered with an error, by name of the API key", ("key", "reason")),
         "squadron:key_tokens": ("Tokens by name of the API key, prompt and generation", ("key", "kind")),
     },
 )
 # Counted before the model is known: the first label of a series is the model's name, or empty.
-NAMING_MODELS = frozenset(["squadron:http_requests", "squadron:refused_requests", "vllm:admission_rejections"])
+NAMING_MODELS = frozenset(
+    [
+        *("squadron:http_requests", "squadron:refused_requests", "squadron:key_refused_requests"),
+        "vllm:admission_rejections",
+    ]
+)
 # Their labels change with what is asked: whoever keeps every series that there was does without.
 OF_A_MOMENT = frozenset(["vllm:lora_requests_info"])
 HISTOGRAMS = _of_kind(

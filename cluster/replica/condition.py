@@ -95,6 +95,7 @@ class Condition:
             self._engine.observer.sleep_level,
             self._adapters(),
             self._cache,
+            self._engine.observer.is_frozen,
         )
 
     def _adapters(self) -> AdaptersInUse | None:

@@ -2,78 +2,26 @@
 alert rule finds its series.
 """
 
-import json
 import re
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.metrics.catalog import CATALOG
-from tests.end_to_end.conftest import DEMO, Server, free_port
+from tests.end_to_end.conftest import Server
+from tests.end_to_end.prometheus import OF_KEYS, SECONDS, Prometheus, needs_prometheus, panels, reading, rules
 
-DASHBOARDS = DEMO.parent / "dashboards"
-SECONDS = 300  # more than anything here takes
 SELECTOR = re.compile(r"((?:vllm|squadron):\w+|\bup\b)(\{[^}]*\})?")
-NOT_WITHOUT_KEYS = {"squadron:key_requests", "squadron:key_tokens"}
+NOT_WITHOUT_KEYS = {name for name in CATALOG if name.startswith(OF_KEYS)}  # tests of those: test_keys
 NOT_WITHOUT_DRAFTS = {
     name for name in CATALOG if name.startswith("vllm:spec_decode")
 }  # tests of those: test_speculation
 NOT_WITHOUT_PREFILL_ENGINES = {
     name for name in CATALOG if name.startswith("squadron:prefill")
 }  # tests of those: test_prefill
-
-
-def find(name: str) -> str | None:
-    """Where .ci/prometheus puts it, or where the system has it."""
-    unpacked = Path(sys.prefix) / "prometheus" / "usr" / "bin" / name
-    return str(unpacked) if unpacked.exists() else shutil.which(name)
-
-
-PROMETHEUS = find("prometheus")
-needs_prometheus = pytest.mark.skipif(
-    PROMETHEUS is None, reason="no Prometheus here: .ci/prometheus FOLDER unpacks one"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Prometheus:
-    http: httpx.Client
-
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        answer = self.http.get("/api/v1/query", params={"query": expression})
-        if answer.status_code == 503:  # it is starting
-            return []
-        assert answer.status_code == 200, (expression, answer.text)
-        result: list[dict[str, Any]] = answer.json()["data"]["result"]
-        return result
-
-    def evaluated_rules(self) -> list[dict[str, Any]]:
-        """Once each has been evaluated."""
-        deadline = time.monotonic() + SECONDS
-        while True:
-            groups = self.http.get("/api/v1/rules").json()["data"]["groups"]
-            rules: list[dict[str, Any]] = [rule for group in groups for rule in group["rules"]]
-            if all(rule["health"] != "unknown" for rule in rules):
-                return rules
-            assert time.monotonic() < deadline, "rules are not evaluated"
-            time.sleep(0.1)
-
-    def until(self, expression: str) -> None:
-        """It has a result."""
-        deadline = time.monotonic() + SECONDS
-        while not self.query(expression):
-            assert time.monotonic() < deadline, f"{expression} stays empty"
-            time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -110,51 +58,16 @@ def wait_for_report(server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def prometheus(used: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """Reads the server every second, with our configuration and rules."""
-    folder, port = tmp_path_factory.mktemp("prometheus"), free_port()
-    config = yaml.safe_load((DASHBOARDS / "prometheus.yml").read_text(encoding="utf-8"))
-    config["global"] = dict.fromkeys(("scrape_interval", "evaluation_interval"), "1s")
-    config["rule_files"] = [str(DASHBOARDS / name) for name in config["rule_files"]]
-    config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{used.port}"]
-    file = folder / "prometheus.yml"
-    file.write_text(yaml.safe_dump(config), encoding="utf-8")
-    assert PROMETHEUS is not None
-    command = [PROMETHEUS, f"--config.file={file}", f"--storage.tsdb.path={folder}", "--log.level=warn"]
-    process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"])
-    transport = httpx.HTTPTransport(retries=10)  # until it listens
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", transport=transport, timeout=SECONDS) as http:
-            prometheus = Prometheus(http)
-            prometheus.until("count_over_time(vllm:num_requests_running[1m]) >= 3")
-            yield prometheus
-    finally:
-        process.terminate()
-        process.wait(SECONDS)
-
-
-def panels() -> Iterator[tuple[str, str]]:
-    """Title and expression."""
-    board = json.loads((DASHBOARDS / "squadron.json").read_text(encoding="utf-8"))
-    for panel in board["panels"]:
-        for target in panel.get("targets", ()):
-            yield panel["title"], target["expr"]
-
-
-def rules() -> Iterator[tuple[str, str]]:
-    """Name and expression."""
-    for group in yaml.safe_load((DASHBOARDS / "alerts.yml").read_text(encoding="utf-8"))["groups"]:
-        for rule in group["rules"]:
-            yield rule["alert"], rule["expr"]
+    with reading(used.port, tmp_path_factory.mktemp("prometheus")) as prometheus:
+        yield prometheus
 
 
 @needs_prometheus
 def test_every_panel_shows_something(prometheus: Prometheus) -> None:
-    empty = []
-    for title, expression in panels():
-        filled = expression.replace("$model_name", "demo").replace("$__rate_interval", "1m")
-        if not prometheus.query(filled):
-            empty.append((title, filled))
-    assert empty == [] and len(list(panels())) > 40
+    """Those of keys need a server that has some: see test_keys."""
+    asked = [(title, expression) for title, expression in panels() if OF_KEYS not in expression]
+    assert [(title, expression) for title, expression in asked if not prometheus.query(expression)] == []
+    assert len(asked) > 40
 
 
 @needs_prometheus

@@ -3,12 +3,12 @@ becomes a label: an unknown path or method is counted as "other", and so is the 
 refused before its key is known.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 
 from fastapi import APIRouter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cluster.api.arrivals import MODEL
+from cluster.api.arrivals import KEY, MODEL, TOLD
 from cluster.api.errors import REFUSALS
 from cluster.metrics.counters import OTHER, Counters
 
@@ -18,6 +18,7 @@ UNCHECKED = (401, 403, 431)
 METHODS = ("GET", "HEAD", "POST", "DELETE")
 # From 0 on, so that the first one shows as an increase.
 QUEUE_LIMITS = ("max_num_queued_reqs", "max_num_queued_tokens", "max_queue_seconds", "timeout")
+KEY_CODES = ("rate_limit_exceeded", "server_overloaded", "engine_restarting")  # by key; all others are OTHER
 FORESEEN_CODES = ("invalid_api_key", "server_overloaded", "engine_restarting", "generation_failed")
 
 
@@ -26,8 +27,8 @@ class HttpCounts:
     or what `tell_model` has told; otherwise it is empty.
     """
 
-    def __init__(self, counters: Counters, names: Sequence[str]) -> None:
-        """`names`: of all models."""
+    def __init__(self, counters: Counters, names: Sequence[str], keys: Iterable[str] = ()) -> None:
+        """`names`: of all models; `keys`: of the API keys that there are at first."""
         self._counters = counters
         self._only = names[0] if len(names) == 1 else ""
         for name in {*names, self._only}:
@@ -35,6 +36,9 @@ class HttpCounts:
                 self.refused(code, name, by=0)
             for limit in QUEUE_LIMITS:
                 self._counters.count("vllm:admission_rejections", name, limit, by=0)
+        for key in keys:
+            for code in KEY_CODES:
+                self.refused_to(key, code, by=0)
 
     def answered(self, route: str, method: str, status: int, model: str | None = None, by: int = 1) -> None:
         self._counters.count("squadron:http_requests", model or self._only, route, method, str(status), by=by)
@@ -49,6 +53,11 @@ class HttpCounts:
         self._counters.count("squadron:refused_requests", model or self._only, code, by=by)
         if limit is not None:
             self._counters.count("vllm:admission_rejections", model or self._only, limit, by=by)
+
+    def refused_to(self, key: str, code: str, model: str | None = None, by: int = 1) -> None:
+        """A valid key's request was."""
+        reason = code if code in KEY_CODES else OTHER
+        self._counters.count("squadron:key_refused_requests", model or self._only, key, reason, by=by)
 
 
 class Counting:
@@ -65,17 +74,19 @@ class Counting:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        asked: dict[str, str] = {}
+        told: dict[str, str] = {}
 
         def counted(message: Message) -> Awaitable[None]:  # a coroutine of its own would cost every event of a stream
             if message["type"] == "http.response.start":
-                self._answered(scope, message["status"], asked.get(MODEL))
+                self._answered(scope, message["status"], told.get(MODEL))
             return send(message)
 
         def refused(code: str, limit: str | None) -> None:
-            self._counts.refused(code, asked.get(MODEL), limit=limit)
+            self._counts.refused(code, told.get(MODEL), limit=limit)
+            if KEY in told:
+                self._counts.refused_to(told[KEY], code, told.get(MODEL))
 
-        extensions = {**scope.get("extensions", {}), REFUSALS: refused, MODEL: asked}
+        extensions = {**scope.get("extensions", {}), REFUSALS: refused, TOLD: told}
         await self._app({**scope, "extensions": extensions}, receive, counted)
 
     def _answered(self, scope: Scope, status: int, model: str | None) -> None:

@@ -4,6 +4,7 @@ import re
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cluster.api.arrivals import tell_key
 from cluster.api.edge.hosts import ANY, AllowedHosts, is_local
 from cluster.api.edge.origins import check_own_page, check_page
 from cluster.api.errors import ApiError, error_response
@@ -60,10 +61,13 @@ class Edge:
             return
         inner: Caller | None = scope.get("extensions", {}).get(INNER)
         if inner is not None:
+            tell_key(scope, inner.key.name)
             await self._app({**scope, "extensions": {**scope["extensions"], CALLER: inner}}, receive, send)
             return
         try:
             key = self._check(scope, scope["headers"])
+            if key is not None:
+                tell_key(scope, key.name)
             # Only what engines are asked for counts, and that is posted.
             turn = self._limits.begin(key) if key is not None and scope["method"] == "POST" else None
         except ApiError as error:

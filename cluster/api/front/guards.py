@@ -33,7 +33,7 @@ def guard(
         "open_metrics": options.open_metrics,
         "limits": KeyLimits(options.num_gateways),
     }
-    counts = HttpCounts(counters, names)
+    counts = HttpCounts(counters, names, options.api_keys.names)
     counting: dict[str, Any] = {"counts": counts, "router": app.router}
     app.add_middleware(Edge, **edge)
     allow_origins(app, options.allowed_origins)

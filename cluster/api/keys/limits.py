@@ -67,6 +67,7 @@ class Turn:
                 f"this request may need {num_tokens} tokens of {tokens.size} a minute, and {max(tokens.level, 0):.0f} "
                 "are left",
                 tokens.seconds_until(needed),
+                tells_limits=False,  # `telling` does
             )
         tokens.take(needed)
         self._reserved = needed
@@ -180,8 +181,10 @@ class _Account:
         part = self._part(limit)
         return None if part is None else Bucket(part, self._clock)
 
-    def refusal(self, message: str, seconds: float | None) -> ApiError:
-        headers = {name.decode(): value.decode() for name, value in self.headers()}
+    def refusal(self, message: str, seconds: float | None, *, tells_limits: bool = True) -> ApiError:
+        """`seconds`: until it may be sent again, where that is known."""
+        told = self.headers() if tells_limits else ()
+        headers = {name.decode(): value.decode() for name, value in told}
         retry_after = BUSY_RETRY_AFTER if seconds is None else seconds
         text = f"API key {self.key.name!r}: {message}"
         return ApiError(429, text, code="rate_limit_exceeded", retry_after=retry_after, headers=headers)

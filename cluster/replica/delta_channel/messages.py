@@ -64,6 +64,7 @@ class EngineReport:
     sleep_level: int = 0  # 0: awake
     adapters: AdaptersInUse | None = None  # of its requests; None: it takes none
     cache: dict[str, str] = field(default_factory=dict)  # as it is configured, by the names that vLLM has for it
+    is_frozen: bool = False  # it begins no step: it is paused, sleeps, or gets other weights
 
     def in_short(self) -> dict[str, Any]:
         """Without histograms and other totals."""

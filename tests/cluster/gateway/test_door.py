@@ -1,5 +1,6 @@
 """Who may come in, by what the engines report and by what the gateway knows itself."""
 
+import itertools
 import math
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -282,13 +283,28 @@ def test_what_is_open_takes_room_whatever_the_engines_report() -> None:
 
 
 def test_the_rate_is_measured_anew_when_replicas_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    for other in ([], [full("new")], [replace(full(), problem="workers are restarting")]):
+    others = [replace(full(), problem="workers are restarting")], [replace(full(), is_frozen=True)]
+    for other in ([], [full("new")], *others):
         engines = Engines(full(), max_queue_seconds=0.1)
         five_a_second(engines, monkeypatch)
         engines.reports = other
         engines.door.look()
         engines.reports = [full(num_requests_waiting=2)]
         assert engines.is_open()
+
+
+def test_a_pause_is_no_slow_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests wait for its end as far as the queue has room."""
+    engines = Engines(full(), max_queue_seconds=1)
+    five_a_second(engines, monkeypatch)
+    monkeypatch.setattr(module.time, "monotonic", itertools.count(200.0).__next__)
+    engines.reports = [replace(full(num_requests_waiting=2, num_requests_finished=45), is_frozen=True)]
+    for _ in range(100):
+        engines.door.look()
+        assert engines.is_open()
+    engines.reports = [replace(report, is_frozen=False) for report in engines.reports]
+    engines.door.look()
+    assert engines.is_open()
 
 
 def test_the_rate_of_an_idle_engine_is_not_what_it_could_do() -> None:

@@ -144,6 +144,7 @@ def test_how_the_engine_is_configured_is_told(clock: SimpleNamespace) -> None:
     engine: Any = Engine()
     told = Condition(engine, "replica").look()
     assert (told.sleep_level, told.adapters, told.cache["block_size"]) == (2, None, "16")
-    engine.config = EngineConfig.create(model=str(DEMO), enable_lora=True, max_loras=3)
+    assert not told.is_frozen
+    engine.config, engine.is_frozen = EngineConfig.create(model=str(DEMO), enable_lora=True, max_loras=3), True
     told = Condition(engine, "replica").look()
-    assert told.adapters == AdaptersInUse(["b"], ["a", "c"], 3)
+    assert told.adapters == AdaptersInUse(["b"], ["a", "c"], 3) and told.is_frozen

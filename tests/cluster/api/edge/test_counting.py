@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from cluster.api.app import build
+from cluster.api.edge.counting import KEY_CODES
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.models.model import Model, Models, ServedModel
 from cluster.metrics.counters import Counters
@@ -53,6 +54,27 @@ def test_clients_without_a_key_take_no_series_from_others():
         (MODEL, "other", method, status) for method in ("GET", "POST", "DELETE", "other") for status in ("401", "431")
     }
     assert answers == refused | {(MODEL, "/v1/models", "GET", "200")}
+
+
+def test_what_a_key_is_refused_counts_for_it(tmp_path):
+    """One series for each reason that a client may wait for, from 0 on, and one for all others."""
+    counters = Counters({})
+    file = tmp_path / "keys.yaml"
+    file.write_text("keys: [{name: one, key: a, requests_per_minute: 3}, {name: two, key: b}]")
+    with running(counters=counters, api_keys=KeyRing(file=str(file))) as server:
+        server.service.scripts["x"] = Script(texts=[], error=Overloaded("full"))
+        for key, body in [("a", {"prompt": "y"}), ("a", {}), ("a", {"prompt": "x"}), ("a", {}), ("c", {})]:
+            httpx.post(f"{server.url}/v1/completions", json=body, headers={"x-api-key": key})
+    told = {
+        labels: value for (name, labels), value in counters.figures().items() if name == "squadron:key_refused_requests"
+    }
+    assert told == {
+        (MODEL, "one", "rate_limit_exceeded"): 1,
+        (MODEL, "one", "server_overloaded"): 1,
+        (MODEL, "one", "engine_restarting"): 0,
+        (MODEL, "one", "other"): 1,
+        **{(MODEL, "two", code): 0 for code in KEY_CODES},
+    }
 
 
 def test_of_several_models_the_one_that_is_asked_for_is_named():
