@@ -15,6 +15,7 @@ from tests.end_to_end.chaos import (
     disk,
     drops,
     ends,
+    fair,
     freezes,
     kills,
     nodes,
@@ -62,6 +63,7 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "gcs": ends.lose_gcs,
     "disk": disk.fill,
     "overload": overload.overload,
+    "keys": fair.be_greedy,
 }
 ON_MACHINES: dict[str, Callable[[Options], Report]] = {
     "T7": lost_nodes.lose_nodes,

@@ -21,6 +21,7 @@ from tests.end_to_end.chaos.app import app_args, running
 from tests.end_to_end.chaos.effort import Effort
 from tests.end_to_end.chaos.memory import WatchedMemory
 from tests.end_to_end.chaos.options import Options
+from tests.end_to_end.chaos.prober import Told, probing
 
 NUM_DIFFERENT = 128
 NUM_CLIENTS = 64  # each asks again when it is answered: the peak
@@ -35,7 +36,7 @@ NUM_IDLE_CANARIES = 5
 NORMAL_TIMES, NORMAL_SECONDS = 3, 1.0  # a canary is as before within the larger one
 BACK_SECONDS = 60.0  # for that to come
 LEAST_SHARE = 0.9  # of the peak's tokens, that reach whole answers
-REFUSED_SECONDS = 0.05  # 99 of 100 refusals come within
+REFUSED_SECONDS = 0.05  # 99 of 100 refusals come within, for a client that does not flood
 NORMAL_WITHIN_SECONDS = 5.0
 MOST_GROWN = 512  # MiB, of gateway, proxy and engine together: their queues and streams have limits
 POLL_SECONDS = 0.5
@@ -51,6 +52,7 @@ class _Run:
     peak: tuple[float, float] = (0.0, 0.0)  # requests and tokens a second
     leave_seconds: float = LEAVE_SECONDS
     streams: list[Stream] = field(default_factory=list)  # of the overload, which have an end
+    probed: list[Told] = field(default_factory=list)  # by a client of its own, during the overload
     num_left: int = 0  # clients that had no more patience
     seconds: float = 0.0  # of overload
     end: float = 0.0  # of it, of time.monotonic()
@@ -88,17 +90,21 @@ def overload(options: Options) -> Report:
 
 async def _send(url: str, num_requests: int, seconds: float, seed: int) -> _Run:
     async with ChaosClient(url) as client:
-        requests = make_requests(num_requests, model=await client.first_model(), max_tokens=MAX_TOKENS, seed=seed)
+        model = await client.first_model()
+        requests = make_requests(num_requests, model=model, max_tokens=MAX_TOKENS, seed=seed)
         run = _Run(client, requests)
         run.expected = await undisturbed(client, requests, NUM_CLIENTS)
         run.peak = await _measure_peak(run)
         run.leave_seconds = max(LEAVE_SECONDS, LEAVE_TIMES * NUM_CLIENTS / run.peak[0])
         run.idle = statistics.median([await _canary(run) or run.leave_seconds for _ in range(NUM_IDLE_CANARIES)])
         async with WatchedMemory() as memory, _watched_queue(run):
-            with _no_garbage_collection():
-                async with Effort() as effort:
-                    clients, asked = await _send_too_much(run, seconds)
-            await _until_normal(run)
+            with probing(url, model) as prober:
+                with _no_garbage_collection():
+                    async with Effort() as effort:
+                        clients, asked = await _send_too_much(run, seconds)
+                prober.stop()
+                await _until_normal(run)
+        run.probed = prober.told
         await asyncio.gather(*asked)
         await asyncio.gather(*clients, return_exceptions=True)
         run.num_left = len(clients) - len(run.streams)
@@ -242,6 +248,7 @@ def _judge(report: Report, run: _Run) -> None:
         "sent": f"{rate:.0f} requests/s for {run.seconds:.0f} s, {rate / run.peak[0]:.1f} times the peak",
         "answered": f"{tokens:.0f} tokens/s ({tokens / run.peak[1]:.0%} of the peak), {num_whole} whole answers",
         "refused": f"{len(_refusal_seconds(run))} by 503; seconds {_in_short(_refusal_seconds(run))}",
+        "refused to others": f"{len(_probed_seconds(run))} of {len(run.probed)}; {_in_short(_probed_seconds(run))}",
         "waited at most": f"{run.most_waiting} requests",
         "left": f"{run.num_left}, after {run.leave_seconds:.0f} s",
         "a canary, s": f"{run.idle:.2f} before; {_summary(run.canaries)}; "
@@ -256,6 +263,9 @@ def _judge(report: Report, run: _Run) -> None:
     if run.num_unanswered or not run.canaries:
         told = f"{len(run.canaries)} were answered, {run.num_refused} refused, {run.num_unanswered} neither"
         report.unmet.append(f"of short requests meanwhile {told}")
+    others = [told for told in run.probed if told.status != 200 and not told.is_refusal]
+    if others or not run.probed:
+        report.unmet.append(f"a client beside the flood was told {others[:3]}")
     if run.num_grown > MOST_GROWN:
         report.unmet.append(f"the server's processes grew by {run.num_grown} MiB, not {MOST_GROWN}")
     if run.most_over:
@@ -266,7 +276,7 @@ def _judge_times(report: Report, run: _Run) -> None:
     share = _good_tokens(run) / run.peak[1]
     if share < LEAST_SHARE:
         report.unmet.append(f"{share:.0%} of the peak's tokens came through, not {LEAST_SHARE:.0%}")
-    refused = _refusal_seconds(run)
+    refused = _probed_seconds(run)
     if refused and percentile(refused, 0.99) > REFUSED_SECONDS:
         report.unmet.append(f"refusals took p99 {percentile(refused, 0.99):.3f} s, not {REFUSED_SECONDS} s")
     if run.seconds_back is not None and run.seconds_back > NORMAL_WITHIN_SECONDS:
@@ -282,6 +292,10 @@ def _good_tokens(run: _Run) -> float:
 
 def _refusal_seconds(run: _Run) -> list[float]:
     return sorted((stream.ended or math.inf) - stream.sent for stream in run.streams if _is_refused(stream))
+
+
+def _probed_seconds(run: _Run) -> list[float]:
+    return sorted(told.seconds for told in run.probed if told.is_refusal)
 
 
 def _in_short(seconds: list[float]) -> str:

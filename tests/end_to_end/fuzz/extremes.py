@@ -102,8 +102,8 @@ class Extremes:
                 connection.request("POST", route, body, {"content-type": "application/json"} | headers)
             sent = time.monotonic()
             answer = connection.getresponse()
-            seconds = time.monotonic() - sent
-            self._judge.check(name, answer.status, answer.read(), seconds, is_http=is_http)
+            content = answer.read()
+            self._judge.check(name, answer.status, content, time.monotonic() - sent, is_http=is_http)
         except (OSError, http.client.HTTPException) as error:
             self._judge.num_inputs += 1
             if not isinstance(error, ConnectionError):  # which is what is left of a refusal in the middle of a body

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-HANG_SECONDS = 5.0  # without a byte
+HANG_SECONDS = 5.0  # to an answer's last byte
 CANARY_EVERY = 100  # inputs
 TOLD = {"server_overloaded", "deadline_exceeded"}  # codes of statuses from 500 on that are no failure
 TYPES = {"invalid_request_error", "authentication_error", "permission_error", "rate_limit_error", "server_error"}
@@ -70,9 +70,12 @@ class Judge:
 
     num_inputs: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
+    codes: set[str] = field(default_factory=set)  # of errors
     refused: Counter[tuple[str, str | None]] = field(default_factory=Counter)  # of what the document allows
-    slowest: float = 0.0  # seconds to an answer's first byte
+    slowest: float = 0.0  # seconds to an answer's last byte
+    slowest_what: str = ""  # the input of that answer
     gaps: Mapping[str, float] = field(default_factory=dict)  # of a stream beside the inputs
+    num_series: tuple[int, int] = (0, 0)  # of metrics, before and after
     failures: list[str] = field(default_factory=list)
 
     def check(
@@ -85,12 +88,13 @@ class Judge:
         is_allowed: bool = False,
         is_http: bool = True,
     ) -> None:
-        """One answer to `what`, whose first byte took so long; `is_allowed`: the document allows
-        what was asked; without `is_http` HAProxy's parser may answer by a page of its own.
+        """One answer to `what`, whose last byte came after `seconds`; `is_allowed`: the document
+        allows what was asked; without `is_http` HAProxy's parser may answer by a page of its own.
         """
         self.num_inputs += 1
         self.statuses[status] += 1
-        self.slowest = max(self.slowest, seconds)
+        if seconds > self.slowest:
+            self.slowest, self.slowest_what = seconds, what
         if seconds > HANG_SECONDS:
             self.fail(f"hung for {seconds:.1f} s, then status {status}", what)
         if status < 400:
@@ -100,7 +104,9 @@ class Judge:
             return
         if error is None:
             self.fail(f"status {status} with the body {body[:200]!r}", what)
-        elif status >= 500 and error["code"] not in TOLD:
+            return
+        self.codes.add(error["code"])
+        if status >= 500 and error["code"] not in TOLD:
             self.fail(f"status {status}: {error}", what)
         elif is_allowed:
             param = None if error["param"] is None else error["param"].split("[")[0].split(".")[0]
@@ -126,9 +132,10 @@ class Judge:
         reasons = ", ".join(f"{code} {param or ''}: {count}" for (code, param), count in self.refused.most_common())
         return [
             f"{self.num_inputs} inputs; statuses {statuses}",
-            f"slowest first byte {self.slowest:.2f} s",
+            f"slowest answer {self.slowest:.2f} s: {self.slowest_what[:200]}",
             "between the tokens of a stream beside them, s: "
             + ", ".join(f"{name} {figure:.3g}" for name, figure in self.gaps.items()),
+            f"series of metrics: {self.num_series[0]} before, {self.num_series[1]} after",
             f"refused though the document allows it: {reasons or 'nothing'}",
             *self._different()[:20],
             f"{len(self.failures)} failures",

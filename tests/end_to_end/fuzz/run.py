@@ -8,6 +8,7 @@ from schemathesis import GenerationMode
 from tests.end_to_end.fuzz.drawn import Drawn
 from tests.end_to_end.fuzz.extremes import Extremes
 from tests.end_to_end.fuzz.judge import CANARY_EVERY, HANG_SECONDS, Judge
+from tests.end_to_end.fuzz.series import SeriesCheck
 
 
 class Canary:
@@ -55,6 +56,7 @@ def run(
     """About so many inputs; `number` decides which are drawn, `scale` how large the largest are.
     `after_each` is called after each that is drawn.
     """
+    series = SeriesCheck(url, judge)
     canary = Canary(url, judge, after_each)
     drawn = Drawn(url, judge, canary.after_each, number)
     extremes = Extremes(url, judge)
@@ -71,3 +73,4 @@ def run(
     if with_silence:
         extremes.silence()
         canary.look()
+    series.look()

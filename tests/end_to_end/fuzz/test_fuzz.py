@@ -1,15 +1,21 @@
 """The command's inputs, few of them, for the HTTP layer alone; and that the judge sees failures."""
 
 import json
+import time
+from contextlib import nullcontext
 
 import pytest
+import requests
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from cluster.api.edge.connection import Connection
-from tests.cluster.api.scripted import running
-from tests.end_to_end.fuzz.drawn import cheap, whole
+from tests.cluster.api.scripted import listening, running
+from tests.end_to_end.fuzz.drawn import cheap, read_whole, whole
 from tests.end_to_end.fuzz.judge import Judge
 from tests.end_to_end.fuzz.neighbour import beside
 from tests.end_to_end.fuzz.run import run
+from tests.end_to_end.fuzz.series import SeriesCheck
 
 ERROR = {"message": "no", "type": "invalid_request_error", "param": None, "code": "invalid_type"}
 
@@ -53,6 +59,45 @@ def test_a_stream_that_is_held_up_is_seen(gaps: dict[str, float], why: str) -> N
     assert judge.failures == []
     judge.check_gaps(gaps)
     assert why in judge.failures[0]
+
+
+def test_an_answer_without_an_end_is_given_up() -> None:
+    """However often some of it comes; `deadline` as time.monotonic() has it."""
+    with running() as server:
+        for deadline, is_in_time in ((time.monotonic() + 60, True), (0.0, False)):
+            answer = requests.get(f"{server.url}/metrics", stream=True, timeout=60)
+            with nullcontext() if is_in_time else pytest.raises(requests.Timeout):
+                assert read_whole(answer, deadline) == b"# none\n"
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        ('route="/v1/models",method="GET",status="404"', None),
+        ('route="other",method="other",status="405"', None),
+        ('route="/invented",method="GET",status="404"', "route='/invented'"),
+        ('route="other",method="BREW",status="404"', "method='BREW'"),
+        ('route="other",method="GET",status="404",reason="no_such"', "reason='no_such'"),
+        ('route="other",method="GET",status="404",model_name="mine"', "model_name='mine'"),
+    ],
+)
+def test_a_series_that_a_client_has_made_is_seen(labels: str, why: str | None) -> None:
+    told = ['h_total{route="/health",method="GET",status="200",model_name="demo"} 1']
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        is_document = scope["path"] == "/openapi.json"
+        answer = Response('{"paths": {"/v1/models": {}}}' if is_document else "\n".join(told) + "\n")
+        await answer(scope, receive, send)
+
+    judge = Judge()
+    with listening(app) as port:
+        series = SeriesCheck(f"http://127.0.0.1:{port}", judge)
+        told.append(f"h_total{{{labels}}} 1")
+        series.look()
+    assert judge.num_series == (1, 2)
+    assert [failure.split("\n")[0].removeprefix("a series that a client has made: ") for failure in judge.failures] == (
+        [] if why is None else [why]
+    )
 
 
 def test_what_may_be_is_no_failure() -> None:
