@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from engine.errors import InvalidRequest
@@ -50,12 +51,12 @@ class TrialProcess:
             if told is None and self._status() in _KILLED:  # perhaps by another program
                 self.close()
                 told = self._ask_once(question)
-            if told is None and self._status() == -signal.SIGPROF:
-                self.close()
+            if told is None and self._status() == -signal.SIGPROF and first_seconds is not None:
+                self._renew()
                 raise GrammarTakesLong
             if told is None:
                 why = self._why_it_ended(cpu_seconds)
-                self.close()
+                self._renew()
                 raise InvalidRequest(f"{asked.param} {why}", param=asked.param, code=TOO_COMPLEX)
         if told[0] == GRAMMAR:
             return told[1:]
@@ -71,6 +72,14 @@ class TrialProcess:
             self._connection.close()
             self._process.wait()
         self._process = self._connection = None
+
+    def _renew(self) -> None:
+        """Start the next process before a grammar waits for it: its imports take as long as many a
+        compilation may.
+        """
+        self.close()
+        with suppress(OSError):  # the next trial tries again
+            self._start()
 
     def _ask_once(self, question: str) -> str | None:
         """None if the process did not survive it."""
@@ -113,6 +122,6 @@ class TrialProcess:
         status = self._status()
         if status is None:
             return f"could not be compiled within {ANSWER_SECONDS:g} s"
-        if status == -signal.SIGXCPU:
+        if status in (-signal.SIGPROF, -signal.SIGXCPU):
             return f"takes more than {cpu_seconds} s of computing to compile"
         return f"ended the process that compiled it ({status}), perhaps by more than {MAX_MEMORY_BYTES} bytes"

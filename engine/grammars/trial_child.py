@@ -3,7 +3,8 @@ and its processor time.
 
 Over a socket pair the parent sends the kind of a grammar, its text, the processor time that it may
 take, and a first share of it or null, as JSON; the child answers with a letter and a text: the
-grammar as the library takes it, or why there is none. The end of a share ends it, too (SIGPROF).
+grammar as the library takes it, or why there is none. The end of its time or share ends the process
+(SIGPROF).
 """
 
 import json
@@ -32,7 +33,7 @@ def main() -> None:
             while True:
                 kind, text, cpu_seconds, share = json.loads(parent.recv_bytes())
                 _allow_more_time(cpu_seconds)
-                signal.setitimer(signal.ITIMER_PROF, share or 0)
+                signal.setitimer(signal.ITIMER_PROF, share or cpu_seconds)
                 answer = _answer(kind, text, vocabulary)
                 signal.setitimer(signal.ITIMER_PROF, 0)
                 parent.send_bytes(answer.encode(errors="replace"))
@@ -50,7 +51,9 @@ def _answer(kind: str, text: str, vocabulary: LLTokenizer) -> str:
 
 
 def _allow_more_time(cpu_seconds: int) -> None:
-    """The kernel kills this process (SIGXCPU) after that much more processor time."""
+    """The kernel kills this process (SIGXCPU) after that much more processor time, in whole seconds
+    rounded up: should its timer not.
+    """
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(used.ru_utime + used.ru_stime) + 1 + cpu_seconds
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))

@@ -38,10 +38,10 @@ ENTRIES: list[dict[str, Any]] = [
     {"name": "patient", "key": "patient", "priority": 5},
     *({"name": name, "key": name, "cache_namespace": "team"} for name in ("mate-0", "mate-1")),
 ]
-NUM_EACH, TIMES = 24, 20  # requests of each key, and the greedy one's in times of that
-NUM_LOOKED_AT = 200  # answers, of which each of ten keys should have twenty: its others still wait
-NUM_TOKENS = 16  # of each answer
-QUEUE = 600  # requests: less than all keys send
+NUM_EACH, TIMES = 40, 20  # requests of each key, and the greedy one's in times of that
+NUM_LOOKED_AT = 320  # answers, of which each of ten keys should have 32: its others still wait
+NUM_TOKENS = 8  # of each answer
+QUEUE = 1000  # requests: less than all keys send
 
 
 @dataclass(frozen=True, slots=True)

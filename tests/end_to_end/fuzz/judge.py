@@ -70,7 +70,6 @@ class Judge:
 
     num_inputs: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
-    codes: set[str] = field(default_factory=set)  # of errors
     refused: Counter[tuple[str, str | None]] = field(default_factory=Counter)  # of what the document allows
     slowest: float = 0.0  # seconds to an answer's last byte
     slowest_what: str = ""  # the input of that answer
@@ -105,7 +104,6 @@ class Judge:
         if error is None:
             self.fail(f"status {status} with the body {body[:200]!r}", what)
             return
-        self.codes.add(error["code"])
         if status >= 500 and error["code"] not in TOLD:
             self.fail(f"status {status}: {error}", what)
         elif is_allowed:

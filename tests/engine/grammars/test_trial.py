@@ -44,10 +44,10 @@ def test_what_is_refused_names_the_field(trials: TrialProcess, kind: str, value:
 def test_the_next_trial_outlives_the_last_ones_process(trials: TrialProcess) -> None:
     with pytest.raises(InvalidRequest, match="takes more than 1 s of computing to compile"):
         trials.source(structured("json", ALL_LETTERS, "a"))
-    assert trials._process is None, "that one was killed by the kernel"
-    trials.source(structured("regex", "[0-9]", "b"))
     process = trials._process
-    assert process is not None
+    assert process is not None and process.poll() is None, "the next one, before anything is asked of it"
+    trials.source(structured("regex", "[0-9]", "b"))
+    assert trials._process is process
     process.send_signal(signal.SIGKILL)
     process.wait()
     trials.source(structured("regex", "[0-9]", "b"))
