@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection
 
 from llguidance import LLTokenizer
 
+from engine.grammars.byte_vocabulary import of_bytes
 from engine.grammars.source import TRIAL_STACK, compiled, grammar_source, on_stack
-from engine.grammars.vocabulary import of_bytes
 
 MAX_CPU_SECONDS = 1  # of processor time: a busy machine does not use it up
 MAX_MEMORY_BYTES = 2 << 30

@@ -1,25 +1,11 @@
-"""Vocabularies, in the form that llguidance reads."""
+"""A model's vocabulary, in the form that llguidance reads."""
 
 from collections.abc import Sequence
 
-from llguidance import LLTokenizer, TokenizerWrapper
+from llguidance import LLTokenizer
 
+from engine.grammars.byte_vocabulary import make
 from engine.text.tokenizer import Tokenizer
-
-
-class _Source:
-    """What llguidance asks of a tokenizer, by the names that it has for it."""
-
-    bos_token_id = None
-
-    def __init__(self, tokens: list[bytes], special_ids: set[int], eos_token_ids: Sequence[int]) -> None:
-        self.tokens = tokens
-        self.special_token_ids = sorted(special_ids)
-        self.eos_token_id = eos_token_ids[0] if eos_token_ids else None
-
-    def __call__(self, text: bytes) -> list[int]:
-        """Some tokens of a text: grammars are compiled such that it never matters which."""
-        return [0] * len(text)
 
 
 def of_tokenizer(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int]) -> LLTokenizer:
@@ -28,14 +14,4 @@ def of_tokenizer(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[
     """
     known = tokenizer.token_bytes[:vocab_size]
     tokens = known + [b""] * (vocab_size - len(known))  # a model may have more than its tokenizer
-    return _make(tokens, {*tokenizer.special_ids, *eos_token_ids}, eos_token_ids)
-
-
-def of_bytes() -> LLTokenizer:
-    """The 256 bytes and an end token."""
-    return _make([*(bytes([byte]) for byte in range(256)), b"<end>"], {256}, [256])
-
-
-def _make(tokens: list[bytes], special_ids: set[int], eos_token_ids: Sequence[int]) -> LLTokenizer:
-    wrapper = TokenizerWrapper(_Source(tokens, special_ids, eos_token_ids))
-    return LLTokenizer(wrapper, eos_token=list(eos_token_ids) or None)
+    return make(tokens, {*tokenizer.special_ids, *eos_token_ids}, eos_token_ids)

@@ -7,7 +7,7 @@ import sys
 ENDS_AT_ONCE = """
 from engine.grammars import grammar
 from engine.grammars.source import grammar_source
-from engine.grammars.vocabulary import of_bytes
+from engine.grammars.byte_vocabulary import of_bytes
 
 grammar.RENEWABLE_SECONDS, grammar.NUM_IN_RESERVE = -1.0, 200
 grammar.Grammar(grammar_source("regex", "[a-z]{1,50}"), of_bytes())

@@ -11,8 +11,8 @@ import pytest
 from cluster.api.answers.forced_calls import call_grammar
 from cluster.api.answers.form import Form, ToolFormat
 from cluster.api.answers.parts import Arguments, CallBegun, Content, joined
+from engine.grammars.byte_vocabulary import of_bytes
 from engine.grammars.source import compiled, grammar_source
-from engine.grammars.vocabulary import of_bytes
 
 PLACE = {"type": "object", "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["x"]}
 SCHEMA = {
