@@ -84,7 +84,9 @@ class Scheduler:
             if lane.status is not Status.RUNNING:
                 continue  # preempted for an earlier lane
             for seq in lane.seqs:
-                is_plain = seq.num_computed_tokens < seq.plain_until and not (is_drafting and seq.drafter)
+                is_plain = seq.num_computed_tokens < seq.plain_until
+                if is_plain and is_drafting and seq.drafter is not None:
+                    is_plain = seq.drafter.rests(len(seq.token_ids))
                 if is_plain and self._go_on(lane, seq, plan):
                     continue
                 if seq.host_block_table:

@@ -1,12 +1,22 @@
-"""Guesses a sequence's next tokens: what followed where its newest tokens occurred before."""
+"""Guesses a sequence's next tokens: what followed where its newest tokens occurred before.
+
+A step that checks a guess takes up to twice as long as one that draws the next token alone, so a
+guess has to be likely. In any text two tokens recur by chance; what is being copied recurs as a
+whole. So that a text which copies nothing costs nothing, `prompt_lookup_min` tokens in common are
+enough only after a right guess: a sequence begins with twice as many, and needs twice as many again
+after each wrong one.
+"""
 
 import numpy as np
 
 from engine.config import SpeculativeConfig
 from engine.scheduling.drafts.pace import Pace
 
+_MAX_COMMON = 2  # times `prompt_lookup_max`: more tokens in common promise no more
+_GOOD = 2  # right tokens of a guess that is worth its step
 _MAX_PLACES = 8192  # that are compared: a text of one word has as many as it is long
-_NO_HITS = np.empty(0, np.int64)
+_FEW = 16  # of these, which are compared one by one
+_NO_PLACES = np.empty(0, np.int64)
 
 
 class Drafter:
@@ -17,8 +27,13 @@ class Drafter:
         self._ids = np.empty(0, np.int32)  # the sequence's, of which _count are filled in
         self._count = 0
         self._pace = Pace(settings.num_speculative_tokens)
+        shortest, longest = settings.prompt_lookup_min, settings.prompt_lookup_max
+        self._least_common = min(2 * shortest, longest)  # tokens, at a place that is worth a guess now
+        self._due = 0  # tokens of the sequence before which no place can have so many
         self._num_searched = 0  # tokens after which _start is what was found
         self._start: int | None = None
+        self._num_common = 0  # tokens, at the place that was found
+        self._num_right = 0  # of the last guess
         self._shift: int | None = None  # of the last guess: from its place to where it was copied from
 
     def guess(self, token_ids: list[int], most: int) -> list[int]:
@@ -26,11 +41,10 @@ class Drafter:
         microseconds for each thousand.
         """
         most = min(most, self._pace.length)
-        if most <= 0 or self._pace.is_paused(len(token_ids)):
+        if most <= 0 or self.rests(len(token_ids)):
             return []
         if len(token_ids) != self._num_searched:  # else a step asks whether to wait, and the next one what for
-            self._take(token_ids)
-            self._start, self._num_searched = self._find(self._ids[: self._count]), len(token_ids)
+            self._search(token_ids)
         ids, start = self._ids[: self._count], self._start
         if start is None:
             return []
@@ -38,19 +52,38 @@ class Drafter:
         period = self._count - start  # what is guessed beyond the end repeats what was guessed
         return [int(ids[start + index % period]) for index in range(most)]
 
+    def rests(self, num_tokens: int) -> bool:
+        """Whether a sequence of so many tokens has no guess, whatever they are."""
+        return num_tokens < self._due or self._pace.is_paused(num_tokens)
+
     def judge(self, num_tokens: int, num_guessed: int, num_right: int) -> None:
         """A guess was checked; the sequence has `num_tokens` now."""
+        self._num_right = num_right
         self._pace.judge(num_tokens, num_guessed, num_right)
+        if num_right >= min(_GOOD, num_guessed):
+            self._least_common = self._settings.prompt_lookup_min
+        elif not num_right:
+            self._least_common = min(2 * self._least_common, self._settings.prompt_lookup_max)
 
-    def is_awaited(self, token_ids: list[int]) -> bool:
-        """Whether the token in flight may be followed by a guess: that of more than one now."""
-        return bool(self.guess(token_ids, 2))
+    def promise(self, token_ids: list[int]) -> int:
+        """About twice as many right tokens as a guess after these, or after the one in flight, may
+        have; 0: there is none. What has been copied so far goes on for as long again.
+        """
+        return max(self._num_common, 2 * self._num_right, 1) if self.guess(token_ids, 2) else 0
 
     def forget(self) -> None:
         """The sequence has lost its blocks, of which nothing here depends."""
 
     def moved(self) -> None:
         """It has others: likewise."""
+
+    def _search(self, token_ids: list[int]) -> None:
+        """Look for a place with enough tokens in common. Another token makes one more at most."""
+        self._take(token_ids)
+        num_common, start = self._find(token_ids)
+        self._num_common, is_enough = num_common, num_common >= self._least_common
+        self._start, self._num_searched = start if is_enough else None, len(token_ids)
+        self._due = 0 if is_enough else len(token_ids) + self._least_common - num_common
 
     def _take(self, token_ids: list[int]) -> None:
         """Copy those that are new."""
@@ -61,24 +94,32 @@ class Drafter:
         self._ids[self._count : len(token_ids)] = token_ids[self._count :]
         self._count = len(token_ids)
 
-    def _find(self, ids: np.ndarray) -> int | None:
-        """Where what followed the newest tokens begins: where they have the most tokens in common;
-        of several such places the one nearest to where copying would have gone on, or else the
-        last. An edited text goes on with what follows the edit, though that may occur often.
+    def _find(self, token_ids: list[int]) -> tuple[int, int | None]:
+        """Where what followed the newest tokens begins: where they have the most tokens in common,
+        and how many, up to `_MAX_COMMON` times `prompt_lookup_max`; of several places with that
+        many, the one nearest to where copying would have gone on, or else the last. An edited text
+        goes on with what follows the edit, though that may occur often.
         """
-        shortest, longest = self._settings.prompt_lookup_min, self._settings.prompt_lookup_max
-        ends, best = np.flatnonzero(ids[:-1] == ids[-1]) if len(ids) > shortest else _NO_HITS, _NO_HITS
-        for length in range(1, longest + 1):
-            if not len(ends):
+        count, longest, ids = self._count, self._settings.prompt_lookup_max, self._ids[: self._count]
+        aim = count if self._shift is None else count + self._shift
+        places = np.flatnonzero(ids[:-1] == ids[-1])[-_MAX_PLACES:] + 1 if count > 1 else _NO_PLACES
+        for length in range(1, longest):
+            longer = places[places > length] if len(places) > _FEW else _NO_PLACES
+            longer = longer[ids[longer - 1 - length] == ids[-1 - length]] if len(longer) else longer
+            if not len(longer):
                 break
-            ends = ends[-_MAX_PLACES:]
-            if length >= shortest:
-                best = ends
-            ends = ends[ends >= length]
-            if length < len(ids):
-                ends = ends[ids[ends - length] == ids[-1 - length]]
-        if not len(best):
-            return None
-        if self._shift is None:
-            return int(best[-1]) + 1
-        return int(best[np.abs(best + 1 - (len(ids) + self._shift)).argmin()]) + 1
+            places = longer
+        if not len(places):
+            return 0, None
+        if len(places) > _FEW:  # with as many in common
+            places = places[[np.abs(places - aim).argmin()]]
+        start = max(places.tolist(), key=lambda place: (_num_common(token_ids, place, longest), -abs(place - aim)))
+        return _num_common(token_ids, start, _MAX_COMMON * longest), start
+
+
+def _num_common(token_ids: list[int], place: int, most: int) -> int:
+    """How many of the tokens before a place are the newest ones."""
+    num_common = 0
+    while num_common < min(place, most) and token_ids[place - 1 - num_common] == token_ids[-1 - num_common]:
+        num_common += 1
+    return num_common

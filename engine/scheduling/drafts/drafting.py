@@ -7,6 +7,8 @@ drafts and without. Guesses are made here, by a `Drafter`, or by a draft model a
 step before (`ModelDrafter`).
 """
 
+from collections.abc import Iterable
+
 from engine.config import SpeculativeConfig
 from engine.grammars.interface import Matcher
 from engine.scheduling.budget.token_budget import StepLimits
@@ -15,7 +17,7 @@ from engine.scheduling.drafts.holes import Holes
 from engine.scheduling.drafts.model_drafter import AnyDrafter, ModelDrafter
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.queues import Queues
-from engine.scheduling.sequence import Sequence, SequenceGroup
+from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
 
 # A step of at most so many tokens takes about as long as one of a single token: the weights, which
 # are read once, take longer than the products with them.
@@ -64,14 +66,10 @@ class Drafting:
             return False
         num_places = self._queues.num_places
         num_rows = 2 * num_places if self.has_model else num_places + 1  # with the least guesses
-        is_small = num_rows <= self._max_rows
-        for lane in self._queues.running:
-            for seq in lane.seqs:
-                if seq.drafter is None or not seq.num_pending:
-                    continue
-                if seq.has_drafts or (is_small and seq.drafter.is_awaited(seq.token_ids)):
-                    return True
-        return False
+        decoding = _decoding(self._queues.running)
+        if any([seq.drafter is not None and seq.has_drafts for seq in decoding]):
+            return True
+        return num_rows <= self._max_rows and _pays(decoding, [seq for seq in decoding if seq.num_pending])
 
     def draft(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> tuple[int, ...]:
         """What the step checks beside the sequence's next token, whose block is reserved. Nothing,
@@ -83,13 +81,19 @@ class Drafting:
         if plan.max_prompt_tokens is not None:
             return ()
         if plan.max_drafts is None:
-            plan.max_drafts = min(self._max_rows, plan.max_tokens // 2) - self._queues.num_places
+            plan.max_drafts = self._max_drafts(plan)
         num_wanted = group.max_output_tokens - seq.num_output_tokens - 1
         guessed = seq.drafter.guess(seq.token_ids, min(plan.max_drafts - plan.num_drafts, num_wanted))
         if guessed and seq.matcher is not None:
             guessed = _allowed(guessed, seq, seq.matcher, seq.drafter)
         length = len(seq.token_ids)
         return tuple(guessed) if guessed and self._reserve(seq, length, length + len(guessed)) else ()
+
+    def _max_drafts(self, plan: SchedulerOutputs) -> int:
+        decoding = _decoding(plan.lanes)
+        if not (self.has_model or _pays(decoding, [seq for seq in decoding if not seq.num_pending])):
+            return 0
+        return min(self._max_rows, plan.max_tokens // 2) - self._queues.num_places
 
     def ask(self, entry: ScheduledSequence, plan: SchedulerOutputs, num_indexed: int) -> None:
         """Enter what the draft model does of the sequence after the step, and have it guess as far
@@ -159,6 +163,19 @@ class Drafting:
         num_taken = blocks.num_blocks(end) - blocks.num_blocks(length)
         num_left = self._queues.num_admissible_blocks - self._queues.num_places
         return num_taken <= max(num_left, 0) and blocks.reserve(seq, end)
+
+
+def _decoding(lanes: Iterable[Lane]) -> list[Sequence]:
+    """Their sequences whose next token the next step samples, or one in flight."""
+    return [seq for lane in lanes for seq in lane.seqs if seq.num_uncomputed_tokens <= 1]
+
+
+def _pays(decoding: list[Sequence], guessed_for: list[Sequence]) -> bool:
+    """Whether the guesses for some of the sequences may bring half a token for each of all: a step
+    that checks guesses takes longer for everybody, on CPUs up to twice as long.
+    """
+    promised = sum([seq.drafter.promise(seq.token_ids) for seq in guessed_for if seq.drafter is not None])
+    return promised >= max(len(decoding), 1)
 
 
 def _allowed(guessed: list[int], seq: Sequence, matcher: Matcher, drafter: AnyDrafter) -> list[int]:

@@ -9,6 +9,8 @@ from engine.config import SpeculativeConfig
 from engine.scheduling.drafts.drafter import Drafter
 from engine.scheduling.drafts.pace import Pace
 
+_ENOUGH = 64  # right tokens promised, for any step that may have guesses
+
 
 class ModelDrafter:
     """One sequence's. What is wrong here makes guesses wrong; answers do not change."""
@@ -34,9 +36,15 @@ class ModelDrafter:
         is_off = self._pace.is_paused(num_tokens) or (is_checking and self._pace.is_doubtful)
         return self._pace.length if self.may_guess and not is_off else 0
 
-    def is_awaited(self, token_ids: list[int]) -> bool:
-        """Whether the token in flight comes with guesses, or has to be known for the next ones."""
-        return self.num_asked > 0 or self.num_wanted(len(token_ids) + 1) > 0
+    def rests(self, num_tokens: int) -> bool:
+        """As that of `Drafter`; what the draft model has of the sequence is noted in every step."""
+        return False
+
+    def promise(self, token_ids: list[int]) -> int:
+        """As that of `Drafter`; 0 unless the token in flight comes with guesses, or has to be known
+        for the next ones. It is enough for any step: guesses that were paid for are checked.
+        """
+        return _ENOUGH if self.num_asked > 0 or self.num_wanted(len(token_ids) + 1) > 0 else 0
 
     def take(self, num_tokens: int, guessed: list[int]) -> None:
         """A step that was asked to guess has ended; the sequence has `num_tokens` now."""

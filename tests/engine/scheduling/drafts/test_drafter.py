@@ -1,5 +1,7 @@
 """What follows the newest tokens, by what followed them before."""
 
+import copy
+
 import pytest
 
 from engine.config import SpeculativeConfig
@@ -8,9 +10,13 @@ from engine.scheduling.drafts.drafter import Drafter
 A, B, C, D, E, F = range(1, 7)
 
 
-def drafter(most=4, longest=3, shortest=2):
+def drafter(most=4, longest=3, shortest=2, *, is_new=False):
+    """New, or one whose last guess was right."""
     settings = {"num_speculative_tokens": most, "prompt_lookup_max": longest, "prompt_lookup_min": shortest}
-    return Drafter(SpeculativeConfig(**settings))
+    one = Drafter(SpeculativeConfig(**settings))
+    if not is_new:
+        one.judge(0, num_guessed=most, num_right=most)
+    return one
 
 
 @pytest.mark.parametrize(
@@ -60,9 +66,40 @@ def test_the_same_tokens_are_searched_once(monkeypatch):
     searched, find = [], Drafter._find
     monkeypatch.setattr(Drafter, "_find", lambda self, ids: searched.append(len(ids)) or find(self, ids))
     token_ids, one = [A, B, C, D, E, F, A, B], drafter()
-    assert one.is_awaited(token_ids) and one.guess(token_ids, 4) == one.guess(token_ids, 4) == [C, D, E, F]
+    assert one.promise(token_ids) == 8 and one.guess(token_ids, 4) == one.guess(token_ids, 4) == [C, D, E, F]
     assert one.guess([*token_ids, C], 2) == [D, E] and one.guess([*token_ids, C, B], 2) == []
     assert one.guess([*token_ids, C, B], 2) == [] and searched == [8, 9, 10]
+
+
+def least_common(one):
+    """How many tokens have to recur before it guesses."""
+    num_guesses = []
+    for count in range(1, 9):
+        text = [*range(100, 100 + count)]
+        num_guesses.append(bool(copy.deepcopy(one).guess([*text, *range(200, 300), *text], 1)))
+    return num_guesses.index(True) + 1
+
+
+def test_more_tokens_have_to_recur_before_the_first_guess_and_after_wrong_ones():
+    new, settled = drafter(longest=8, is_new=True), drafter(longest=8)
+    assert (least_common(new), least_common(settled)) == (4, 2)
+    seen = []
+    for num_guessed, num_right in ((4, 0), (4, 1), (4, 0), (4, 0), (4, 2), (4, 0), (1, 1)):
+        settled.judge(0, num_guessed, num_right)
+        seen.append(least_common(settled))
+    assert seen == [4, 4, 8, 8, 2, 4, 2]
+
+
+def test_a_text_is_searched_no_sooner_than_enough_tokens_can_recur(monkeypatch):
+    """It needs eight, and of ten different ones none has recurred after eight."""
+    one, searched, find = drafter(longest=8, is_new=True), [], Drafter._find
+    monkeypatch.setattr(Drafter, "_find", lambda self, ids: searched.append(len(ids)) or find(self, ids))
+    one.judge(0, num_guessed=4, num_right=0)
+    text = [A, B, C, D, E, F, 7, 8, 9, 10]
+    told = [*text, *text, *text]
+    guesses = [bool(one.guess(told[:count], 4)) for count in range(8, 24)]
+    assert searched[:3] == [8, 16, 18]
+    assert [count for count, is_one in enumerate(guesses, start=8) if is_one] == [*range(18, 24)]
 
 
 def test_guesses_are_as_long_as_they_are_good():
@@ -74,7 +111,7 @@ def test_guesses_are_as_long_as_they_are_good():
 
 
 def test_a_sequence_whose_guesses_fail_is_left_in_peace_for_longer_and_longer():
-    token_ids, one = [A, B, C, D, E, F, A, B], drafter()
+    token_ids, one = [A, B, C, D, E, F, A, B], drafter(longest=2)
     pauses, num_tokens = [], 8
     for _ in range(8):
         one.judge(num_tokens, num_guessed=1, num_right=0)

@@ -159,3 +159,32 @@ def answer_two_keys(engine):
         add_request(engine, key, [token_id], params, share=Share(key))
     told = finish(engine)
     return {token_id: [token_id, *told[key].outputs[0].token_ids] for token_id, key in ((6, "a"), (7, "b"))}
+
+
+@pytest.mark.parametrize("runs_ahead", [False, True])
+@pytest.mark.parametrize(
+    ("promise", "num_seqs", "is_checked"), [(1, 1, True), (3, 4, False), (4, 4, True), (4, 5, False)]
+)
+def test_a_guess_is_checked_if_it_may_bring_enough_for_all(promise, num_seqs, is_checked, runs_ahead, monkeypatch):
+    """Only the first sequence has one; without drafts, all run ahead."""
+    monkeypatch.setattr(Drafter, "guess", lambda self, ids, most: [1] * min(most, 2) if ids[0] == 6 else [])
+    monkeypatch.setattr(Drafter, "promise", lambda self, ids: promise if self.guess(ids, 2) else 0)
+    engine = engine_with_drafts(runs_ahead=runs_ahead)
+    for number in range(num_seqs):
+        add_request(engine, str(number), [number + 6], SamplingParams(max_tokens=9, ignore_eos=True))
+    finish(engine)
+    assert (engine.recorder.measures.copy().drafts.num_drafts > 0) is is_checked
+    records = list(engine.recorder.timeline.records)
+    is_ahead = any(now.submitted < last.finished for last, now in pairwise(records))
+    assert is_ahead is (runs_ahead and not is_checked)
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_rows_are_plain_while_there_can_be_no_guess(rests, monkeypatch):
+    monkeypatch.setattr(Drafter, "rests", lambda self, num_tokens: rests)
+    engine, plans = engine_with_drafts(runs_ahead=True), []
+    schedule = engine.scheduler.schedule
+    monkeypatch.setattr(engine.scheduler, "schedule", lambda: plans.append(schedule()) or plans[-1])
+    add_request(engine, "r", [6], SamplingParams(max_tokens=9, ignore_eos=True))
+    finish(engine)
+    assert [bool(plan.others) for plan in plans if plan.scheduled][2:-1] == [not rests] * 6
