@@ -127,7 +127,7 @@ def _is_plain(group: SequenceGroup) -> bool:
     """See `SequenceGroup.is_plain`."""
     params, seq = group.params, group.seqs[0]
     is_one = params.num_samples == 1 and params.beam_width is None and params.best_of is None  # it is told at the end
-    has_more = params.logprobs is not None or params.stop or group.wants_rare_columns
+    has_more = params.logprobs is not None or params.prompt_logprobs is not None or params.stop
     is_free = seq.matcher is None and seq.thinking is None and group.pooling is None and not group.is_cut
     return is_one and is_free and not has_more
 

@@ -45,7 +45,9 @@ def pack_params(params: SamplingParams, seed: int, num_candidates: int) -> bytes
 
 def pack_allowed(params: SamplingParams, vocab_size: int) -> PackedAllowed:
     """A request's allowed_token_ids, which are below `vocab_size`."""
-    ids = np.array(params.allowed_token_ids or (), np.int32)
+    if not params.allowed_token_ids:
+        return ANY
+    ids = np.array(params.allowed_token_ids, np.int32)
     num_words = -(-vocab_size // WORD_BITS)
     if len(ids) <= num_words:
         return PackedAllowed(ids=ids)
@@ -91,9 +93,9 @@ def _targets(rows: list[SampledRow], logprob_counts: np.ndarray) -> dict[str, np
     request for logprobs.
     """
     targets = [row[4] for row in rows]
-    has_target = np.array([target is not None for target in targets], np.bool_)
-    if not has_target.any():
+    if all([target is None for target in targets]):
         return {}
+    has_target = np.array([target is not None for target in targets], np.bool_)
     for index in np.flatnonzero(has_target):
         group, seq, _, position, _ = rows[index]
         if position < seq.num_prompt_tokens or group.pooling is not None:
@@ -103,9 +105,7 @@ def _targets(rows: list[SampledRow], logprob_counts: np.ndarray) -> dict[str, np
 
 def _history(rows: list[SampledRow]) -> dict[str, np.ndarray]:
     """Of the rows with a penalty; workers have their tokens."""
-    num_prompt = [
-        seq.num_prompt_tokens if group.has_penalties and target is None else 0 for group, seq, _, _, target in rows
-    ]
+    num_prompt = [row[1].num_prompt_tokens if row[0].has_penalties and row[4] is None else 0 for row in rows]
     return {"history_num_prompt": np.array(num_prompt, np.int32)} if any(num_prompt) else {}
 
 
@@ -113,6 +113,8 @@ def _bias(rows: list[SampledRow]) -> dict[str, np.ndarray]:
     """logit_bias as requested, and -inf for tokens that are banned now: stop tokens before
     min_tokens, the last token of a bad word.
     """
+    if not any([row[0].has_bias for row in rows]):
+        return {}
     biases = [
         _biases(group, seq, position) if group.has_bias and target is None else []
         for group, seq, _, position, target in rows
@@ -132,6 +134,8 @@ def _biases(group: SequenceGroup, seq: Sequence, position: int) -> list[tuple[in
 
 def _bans(rows: list[SampledRow]) -> dict[str, np.ndarray]:
     """Of rows whose last token is not known yet: what a bad word bans after which one."""
+    if not any([row[0].bad_words is not NO_WORDS for row in rows]):
+        return {}
     pairs = [
         banned_pairs(group, seq, position) if target is None else NO_PAIRS for group, seq, _, position, target in rows
     ]
@@ -142,6 +146,8 @@ def _bans(rows: list[SampledRow]) -> dict[str, np.ndarray]:
 
 
 def _allowed(rows: list[SampledRow]) -> dict[str, np.ndarray]:
+    if all([row[0].packed_allowed is ANY for row in rows]):
+        return {}
     packed = [group.packed_allowed if target is None else ANY for group, _, _, _, target in rows]
     ids, words = [each.ids for each in packed], [each.words for each in packed]
     columns: dict[str, np.ndarray] = {}

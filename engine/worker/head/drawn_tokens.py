@@ -67,5 +67,8 @@ class DrawnTokens:
             if tokens is None:
                 raise ValueError(f"step {request.step} carries rows of step {step}, whose tokens are not kept")
             rows, sampled_rows = request.carried_rows[request.carried_steps == step].astype(np.int64).T
+            if input_ids.device.type == "cpu":  # a tenth of what calls of torch take
+                input_ids.numpy()[rows] = tokens.numpy()[sampled_rows]
+                continue
             carried = upload({"rows": rows, "sampled_rows": sampled_rows}, input_ids.device)
             input_ids.index_copy_(0, carried["rows"], tokens.index_select(0, carried["sampled_rows"]))

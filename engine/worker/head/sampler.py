@@ -142,6 +142,8 @@ def num_top_logprobs(columns: SamplingColumns) -> int | None:
 
 def take_rows(columns: SamplingColumns, start: int, stop: int) -> SamplingColumns:
     """The columns of rows start:stop."""
+    if start == 0 and stop == len(columns.seed):
+        return columns
     part = {field.name: getattr(columns, field.name)[start:stop] for field in fields(columns)}
     for starts_name, value_names in _RAGGED.items():
         starts = getattr(columns, starts_name)

@@ -6,6 +6,8 @@ from torch import Tensor
 from ops.checks import penalty_sizes
 from ops.cpu.library import library
 
+_FEW_TOKENS = 1 << 15  # of all rows: another thread would come too late to help
+
 
 def apply_penalties(
     logits: Tensor,
@@ -22,7 +24,7 @@ def apply_penalties(
     """
     columns = (history_starts, history_lengths, history_num_prompt, presence, frequency, repetition)
     num_rows, vocab_size = penalty_sizes(logits, history_ids, *columns)
-    if num_rows and int((history_starts + history_lengths).max()) > len(history_ids):
+    if num_rows and (history_starts.numpy() + history_lengths.numpy()).max() > len(history_ids):
         raise ValueError(f"rows end after their {len(history_ids)} tokens")
     library().squadron_apply_penalties(
         logits.data_ptr(),
@@ -30,5 +32,5 @@ def apply_penalties(
         vocab_size,
         history_ids.data_ptr(),
         *(column.data_ptr() for column in columns),
-        torch.get_num_threads(),
+        torch.get_num_threads() if len(history_ids) > _FEW_TOKENS else 1,
     )

@@ -60,9 +60,19 @@ def plain_positions(knobs, request, monkeypatch):
 
 
 @pytest.mark.parametrize("knobs", [Knobs(depth=1), Knobs(depth=2, runs_ahead=True)])
-def test_a_sequence_goes_on_by_plain_rows_but_for_blocks_and_its_end(knobs, monkeypatch):
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"frequency_penalty": 0.5},
+        {"repetition_penalty": 1.1, "min_tokens": 9},
+        {"allowed_token_ids": [*range(6, 30)], "logit_bias": {3: 1.0}},
+        {"bad_words": ["lemon tree"]},
+    ],
+)
+def test_a_sequence_goes_on_by_plain_rows_but_for_blocks_and_its_end(asked, knobs, monkeypatch):
     """Position 31 fills a block, 32 needs one, and 38 gives the last token."""
-    request = choices(1, max_tokens=20, prompt=PROMPT[:20], ignore_eos=True)
+    request = choices(1, max_tokens=20, prompt=PROMPT[:20], ignore_eos=True, **asked)
     assert plain_positions(knobs, request, monkeypatch) == [*range(20, 31), *range(33, 38)]
 
 
@@ -74,7 +84,6 @@ def test_a_sequence_goes_on_by_plain_rows_but_for_blocks_and_its_end(knobs, monk
         {"logprobs": 0},
         {"prompt_logprobs": 0},
         {"stop": ["x"]},
-        {"frequency_penalty": 0.5},
     ],
 )
 def test_no_row_is_plain_of_which_more_is_wanted(asked, monkeypatch):

@@ -55,6 +55,15 @@ def test_tokens_come_from_all_blocks_of_a_sequence_and_from_no_other(history: To
     assert told(history, request, 2, 3) == [long]
 
 
+@pytest.mark.parametrize("num_prompt", [[1, 30], [1, 0]])
+def test_of_a_row_for_each_sequence(history: TokenHistory, num_prompt: list[int]) -> None:
+    long, short = list(range(100, 133)), [7, 8, 9]
+    history.write(make_step(0, [Part(short[:2], 0, [3]), Part(long[:32], 0, [5, 2])]))
+    request = penalized(1, [Part(short, 2, [3]), Part(long, 32, [5, 2, 6])], num_prompt)
+    history.write(request)
+    assert told(history, request, 0, 2) == [short, long if num_prompt[1] else []]
+
+
 def test_rows_without_a_penalty_have_none(history: TokenHistory) -> None:
     request = penalized(0, [Part([1] * 20, 0, [1, 2]), Part([4, 5], 0, [3]), Part([6], 0, [4])], [0, 2, 0])
     history.write(request)
