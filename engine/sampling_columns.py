@@ -2,7 +2,7 @@
 # ruff: noqa: RUF009  # the defaults are calls that make fields
 
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,26 @@ def ragged(dtype: type[np.generic] = np.int32) -> Any:
     """A flat array, or its `starts`: both are empty in a step whose rows have nothing in it."""
     nothing = np.empty(0, dtype)
     return field(default_factory=lambda: nothing)
+
+
+NO_TOKENS = np.empty(0, np.int32)
+NO_VALUES = np.empty(0, np.float32)
+
+
+class TokenSet(NamedTuple):
+    """Of a request, the same at each of its positions: the ids that are allowed, or a mask if that
+    is shorter, neither if every token is; and what is added to some logits, -inf for words of one
+    token that are banned.
+    """
+
+    ids: np.ndarray = NO_TOKENS  # [*] int32
+    words: np.ndarray = NO_TOKENS  # [ceil(V / 32)] int32: bit t % 32 of word t // 32 is token t's
+    bias_ids: np.ndarray = NO_TOKENS  # [*] int32
+    bias_values: np.ndarray = NO_VALUES  # [*] float32
+    digest: bytes = b""  # of what it holds; empty if that is nothing
+
+
+ANY = TokenSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +64,21 @@ class SamplingColumns:
     # The row's token is given (a prompt token, or one that ends reasoning), not sampled.
     has_target: np.ndarray = if_used(np.bool_)
     target_ids: np.ndarray = if_used(np.int32)
+    # The number of what a request allows, and adds to logits, at every position: a set that a step
+    # has brought (`ExecuteModelRequest.set_changes`).
+    token_sets: np.ndarray = if_used(np.int32)  # 0 = none
     # Of rows that a grammar constrains: bit t of its words is whether token t may be sampled. They
     # come late (`engine.step.StepMasks`): a step is sent without.
     mask_starts: np.ndarray = ragged()
     mask_words: np.ndarray = ragged()
     # Only these may be sampled, where a row names any: ids or, where they are fewer numbers, a mask
-    # as above.
+    # as above. Not sent: `SetCopies` adds them.
     allowed_starts: np.ndarray = ragged()
     allowed_ids: np.ndarray = ragged()
     allowed_mask_starts: np.ndarray = ragged()
     allowed_mask_words: np.ndarray = ragged()
-    # Added to logits; -inf bans the token (min_tokens, bad_words).
+    # Added to logits; -inf bans the token (min_tokens, bad_words). What is the same at every
+    # position of a request is not sent: likewise.
     bias_starts: np.ndarray = ragged()
     bias_ids: np.ndarray = ragged()
     bias_values: np.ndarray = ragged(np.float32)

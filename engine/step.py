@@ -12,6 +12,7 @@ NO_FILES = np.empty((0, 5), np.int32)
 NO_RUNS = np.empty((0, 3), np.int32)
 NO_CHANGES = np.empty((0, 3), np.int32)
 NOTHING_DRAFTED = np.empty((0, 6), np.int32)
+NO_SETS = np.empty((0, 4), np.int32)
 NO_IDS = np.empty(0, np.int32)
 
 
@@ -49,6 +50,12 @@ class ExecuteModelRequest:
     # hold a sequence's context, in order.
     block_starts: np.ndarray = field(default_factory=lambda: NO_IDS)  # [S + 1] int32
     block_ids: np.ndarray = field(default_factory=lambda: NO_IDS)  # [*] int32
+    # Sets of tokens that rows name from this step on (`SamplingColumns.token_sets`): a set's
+    # number, how many allowed ids it has, words of a mask of them, and biases. Where all are 0,
+    # nobody names the set any more. `set_words` has of each, in order: the allowed ids, the mask,
+    # the ids of biases, their values as float32.
+    set_changes: np.ndarray = field(default_factory=lambda: NO_SETS)  # [*, 4] int32
+    set_words: np.ndarray = field(default_factory=lambda: NO_IDS)  # [*] int32
     awaits_masks: bool = False  # its `StepMasks` follow, for which sampling waits
     returns_tokens: bool = False  # of its rows from the last stage to the first: a later step may carry them
     # Token rows [first, end) whose hidden states are summed.

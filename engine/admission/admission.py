@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable
 
 from engine.admission.limits import Limits, check_first_token, check_request, stop_token_ids, thinking_budget
-from engine.batch.sampling_rows import pack_allowed, pack_bad_words, pack_params, uses_rare_columns
+from engine.batch.sampling_rows import pack_bad_words, pack_params, pack_set, uses_rare_columns
 from engine.config import EngineConfig
 from engine.grammars.kept import Grammars
 from engine.output.beam_search import num_candidates
@@ -73,6 +73,7 @@ class Admission:
         is_beam_search = params.beam_width is not None
         room = self.limits.max_model_len - len(arrival.prompt_token_ids)
         has_bias = bool(params.logit_bias or params.bad_words or params.min_tokens)
+        bad_words = pack_bad_words(self._bad_words(params.bad_words))
         group = SequenceGroup(
             request=request,
             params=params,
@@ -84,11 +85,11 @@ class Admission:
             max_output_tokens=min(max_output_tokens, room),
             is_cut=max_output_tokens > room,
             stop_token_ids=stop_token_ids(params, self.limits.eos_token_ids),
-            packed_allowed=pack_allowed(params, self.limits.vocab_size),
+            token_set=pack_set(params, self.limits.vocab_size, bad_words),
             metrics=RequestMetrics(arrival.time, phase_start=arrival.time),
             prompt_logprobs_sent=any(request.resume.output_ids),
             prefix_salt=_salt(request) if self._shares_prefixes else None,
-            bad_words=pack_bad_words(self._bad_words(params.bad_words)),
+            bad_words=bad_words,
             eos_token_ids=self.limits.eos_token_ids,
             history_matters=params.history_matters,
             has_penalties=params.has_penalties,

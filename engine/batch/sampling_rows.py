@@ -2,20 +2,21 @@
 tokens.
 """
 
+from collections.abc import Iterable, Sized
 from collections.abc import Sequence as Seq
-from collections.abc import Sized
 from dataclasses import fields
+from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from engine.ragged import starts_of
-from engine.sampling_columns import ALWAYS, DTYPES, PLAIN, SamplingColumns
+from engine.sampling_columns import ALWAYS, ANY, DTYPES, PLAIN, SamplingColumns, TokenSet
 from engine.sampling_params import SamplingParams
-from engine.scheduling.bans import WORD_BITS, banned_ids, banned_pairs
+from engine.scheduling.bad_words import NO_PAIRS, NO_WORDS, BadWords
+from engine.scheduling.bans import WORD_BITS, banned_now, banned_pairs
 from engine.scheduling.sequence import Sequence, SequenceGroup
-from engine.scheduling.token_sets import ANY, NO_PAIRS, NO_WORDS, BadWords, PackedAllowed
 
 # A sampled row: its sequence, the position of its token, and that token if it is given, not
 # sampled: a prompt's, or one that ends reasoning.
@@ -43,17 +44,30 @@ def pack_params(params: SamplingParams, seed: int, num_candidates: int) -> bytes
     return np.array(record, PARAMS).tobytes()
 
 
-def pack_allowed(params: SamplingParams, vocab_size: int) -> PackedAllowed:
-    """A request's allowed_token_ids, which are below `vocab_size`."""
-    if not params.allowed_token_ids:
+def pack_set(params: SamplingParams, vocab_size: int, bad_words: BadWords = NO_WORDS) -> TokenSet:
+    """What a request allows and adds at every position; its allowed_token_ids are below
+    `vocab_size`.
+    """
+    biases = {**(params.logit_bias or {}), **dict.fromkeys(bad_words.always(), float("-inf"))}
+    ids, words = _allowed(params.allowed_token_ids, vocab_size)
+    bias_ids, bias_values = np.array(list(biases), np.int32), np.array(list(biases.values()), np.float32)
+    parts = (ids, words, bias_ids, bias_values)
+    if not any(map(len, parts)):
         return ANY
-    ids = np.array(params.allowed_token_ids, np.int32)
+    lengths = np.array([len(part) for part in parts])
+    digest = blake2b(b"".join(part.tobytes() for part in (lengths, *parts)), digest_size=16).digest()
+    return TokenSet(*parts, digest)
+
+
+def _allowed(token_ids: Iterable[int] | None, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """As ids, or as the words of a mask; neither if all are."""
+    ids, nothing = np.array(token_ids or (), np.int32), np.empty(0, np.int32)
     num_words = -(-vocab_size // WORD_BITS)
     if len(ids) <= num_words:
-        return PackedAllowed(ids=ids)
+        return ids, nothing
     bits = np.zeros(num_words * WORD_BITS, np.bool_)
     bits[ids] = True
-    return PackedAllowed(words=np.packbits(bits, bitorder="little").view(np.int32))
+    return nothing, np.packbits(bits, bitorder="little").view(np.int32)
 
 
 def pack_bad_words(words: list[list[int]]) -> BadWords:
@@ -83,7 +97,7 @@ def sampling_columns(rows: list[SampledRow]) -> SamplingColumns:
     columns["position"] = np.array([row[3] for row in rows], np.int32)
     if any([row[0].wants_rare_columns or row[4] is not None for row in rows]):
         columns |= {name: packed[name].copy() for name, plain in _IF_USED.items() if (packed[name] != plain).any()}
-        columns |= _targets(rows, columns["logprob_counts"]) | _history(rows) | _allowed(rows)
+        columns |= _targets(rows, columns["logprob_counts"]) | _history(rows) | _sets(rows)
         columns |= _bias(rows) | _bans(rows)
     return SamplingColumns(**columns)
 
@@ -110,26 +124,19 @@ def _history(rows: list[SampledRow]) -> dict[str, np.ndarray]:
 
 
 def _bias(rows: list[SampledRow]) -> dict[str, np.ndarray]:
-    """logit_bias as requested, and -inf for tokens that are banned now: stop tokens before
-    min_tokens, the last token of a bad word.
+    """-inf for tokens that are banned now: stop tokens before min_tokens, the last token of a bad
+    word of several.
     """
     if not any([row[0].has_bias for row in rows]):
         return {}
-    biases = [
-        _biases(group, seq, position) if group.has_bias and target is None else []
+    banned = [
+        sorted(banned_now(group, seq, position)) if group.has_bias and target is None else []
         for group, seq, _, position, target in rows
     ]
-    if not any(biases):
+    if not any(banned):
         return {}
-    starts, ids = _ragged([[token_id for token_id, _ in row] for row in biases])
-    values = np.array([value for row in biases for _, value in row], np.float32)
-    return {"bias_starts": starts, "bias_ids": ids, "bias_values": values}
-
-
-def _biases(group: SequenceGroup, seq: Sequence, position: int) -> list[tuple[int, float]]:
-    banned = banned_ids(group, seq, position)
-    biases = [(token_id, bias) for token_id, bias in (group.params.logit_bias or {}).items() if token_id not in banned]
-    return biases + [(token_id, float("-inf")) for token_id in sorted(banned)]
+    starts, ids = _ragged(banned)
+    return {"bias_starts": starts, "bias_ids": ids, "bias_values": np.full(len(ids), -np.inf, np.float32)}
 
 
 def _bans(rows: list[SampledRow]) -> dict[str, np.ndarray]:
@@ -145,17 +152,10 @@ def _bans(rows: list[SampledRow]) -> dict[str, np.ndarray]:
     return {"ban_starts": _starts(pairs), "ban_last_ids": last_ids, "ban_ids": ids}
 
 
-def _allowed(rows: list[SampledRow]) -> dict[str, np.ndarray]:
-    if all([row[0].packed_allowed is ANY for row in rows]):
-        return {}
-    packed = [group.packed_allowed if target is None else ANY for group, _, _, _, target in rows]
-    ids, words = [each.ids for each in packed], [each.words for each in packed]
-    columns: dict[str, np.ndarray] = {}
-    if any(map(len, ids)):
-        columns |= {"allowed_starts": _starts(ids), "allowed_ids": np.concatenate(ids)}
-    if any(map(len, words)):
-        columns |= {"allowed_mask_starts": _starts(words), "allowed_mask_words": np.concatenate(words)}
-    return columns
+def _sets(rows: list[SampledRow]) -> dict[str, np.ndarray]:
+    """By number; workers have what is in them."""
+    numbers = [row[0].set_number if row[4] is None else 0 for row in rows]
+    return {"token_sets": np.array(numbers, np.int32)} if any(numbers) else {}
 
 
 def _ragged(lists: Seq[Seq[int]]) -> tuple[np.ndarray, np.ndarray]:

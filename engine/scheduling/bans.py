@@ -4,26 +4,29 @@ from collections.abc import Collection
 
 import numpy as np
 
+from engine.scheduling.bad_words import NO_PAIRS
 from engine.scheduling.sequence import Sequence, SequenceGroup
-from engine.scheduling.token_sets import NO_PAIRS
 
 WORD_BITS = 32
 
 
 def banned_ids(group: SequenceGroup, seq: Sequence, position: int) -> set[int]:
-    """Stop tokens before min_tokens, the last tokens of bad words. Where a grammar holds the
-    answer, its mask says whether it may end: see `engine.batch.masks`. `position` is that of the
-    next token, or of the one after it: see `banned_pairs`.
+    """Stop tokens before min_tokens, the last tokens of bad words."""
+    return banned_now(group, seq, position).union(group.bad_words.always())
+
+
+def banned_now(group: SequenceGroup, seq: Sequence, position: int) -> set[int]:
+    """Those of them that are not banned at every position (`SequenceGroup.token_set`). Where a
+    grammar holds the answer, its mask says whether it may end: see `engine.batch.masks`. `position`
+    is that of the next token, or of the one after it: see `banned_pairs`.
     """
     banned: set[int] = set()
     if position - seq.num_prompt_tokens < group.params.min_tokens:
         banned |= group.stop_token_ids
         if seq.matcher is not None:
             banned.difference_update(group.eos_token_ids)
-    if group.bad_words:
-        banned.update(group.bad_words.always())
-        if position == len(seq.token_ids):
-            banned.update(group.bad_words.after(_last(seq, group.bad_words.longest)))
+    if group.bad_words and position == len(seq.token_ids):
+        banned.update(group.bad_words.after(_last(seq, group.bad_words.longest)))
     return banned
 
 
@@ -48,7 +51,7 @@ def leave_nothing(group: SequenceGroup, seq: Sequence, mask: np.ndarray | None =
     token after those that are known and so many drafts.
     """
     banned = banned_ids(group, seq, len(seq.token_ids) + num_drafts) if group.has_bias else set()
-    if len(words := group.packed_allowed.words):
+    if len(words := group.token_set.words):
         return nothing_left(None, banned, words if mask is None else words & mask)
     return nothing_left(group.params.allowed_token_ids, banned, mask)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from engine.pooling import Pooling
+from engine.sampling_columns import TokenSet
 from engine.scheduling.drafts.model_drafter import ModelDrafter
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
 
@@ -116,6 +117,7 @@ class SchedulerOutputs:
     fetch_addresses: list[str] = field(default_factory=list)  # see `ExecuteModelRequest`
     awaits_fetches: bool = False  # there is nothing else to do
     awaits_stores: bool = False  # another engine waits for them
+    set_changes: list[tuple[int, TokenSet | None]] = field(default_factory=list)  # see `HeldSets.take_changes`
     returns_tokens: bool = False  # see `ExecuteModelRequest`
     num_stored: int = 0  # once it is answered: see `HostTier.num_done`
     admitted: list[SequenceGroup] = field(default_factory=list)  # from the waiting queue

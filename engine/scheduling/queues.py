@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.held_sets import HeldSets
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
 from engine.scheduling.waiting.cohorts import Cohorts
 from engine.scheduling.waiting.lack import Lack
@@ -12,7 +13,7 @@ from engine.scheduling.waiting.waiting_queue import WaitingQueue, count_adapter,
 
 class Queues:
     """Each is in order of `Lane.order`; a lane's status says which one it is in, and changes only
-    here. `blocks` is replaced at a restart.
+    here. `blocks` and `held_sets` are replaced at a restart.
     """
 
     def __init__(self, blocks: BlockManager, waiting: WaitingQueue, watermark: float, num_stages: int) -> None:
@@ -25,6 +26,7 @@ class Queues:
         self.swapped: list[Lane] = []
         self.num_places = 0  # of the running lanes
         self.running_adapters = Counter[str]()  # lanes, by the name of their adapter
+        self.held_sets = HeldSets()  # of the running lanes
         self._lacks: dict[Lane, Lack] = {}  # of those that were found not to fit
 
     @property
@@ -94,6 +96,7 @@ class Queues:
                 self.cohorts.remove(lane)
                 self.num_places -= lane.num_places
                 count_adapter(self.running_adapters, lane, -1)
+                self.held_sets.release(lane.group.token_set)
             case Status.SWAPPED:
                 remove(self.swapped, lane)
             case Status.ASIDE:
@@ -108,6 +111,7 @@ class Queues:
                 self.cohorts.add(lane)
                 self.num_places += lane.num_places
                 count_adapter(self.running_adapters, lane, 1)
+                lane.group.set_number = self.held_sets.hold(lane.group.token_set)
             case Status.SWAPPED:
                 insert(self.swapped, lane)
             case Status.ASIDE:

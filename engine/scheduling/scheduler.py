@@ -12,6 +12,7 @@ from engine.executor import Executor
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.budget.token_budget import TokenBudget, step_limits
 from engine.scheduling.drafts.drafting import Drafting
+from engine.scheduling.held_sets import HeldSets
 from engine.scheduling.plan import PlainRow, ScheduledSequence, SchedulerOutputs
 from engine.scheduling.preemption import Preemption, PreemptionCosts
 from engine.scheduling.queues import Queues
@@ -74,6 +75,7 @@ class Scheduler:
         plan.blocks_to_swap_out, plan.blocks_to_swap_in, plan.blocks_to_copy = moves
         self.third_tier.plan(plan, is_idle=is_idle)
         if not plan.is_empty:
+            plan.set_changes = self.queues.held_sets.take_changes()
             self.step += 1
         return plan
 
@@ -296,5 +298,6 @@ class Scheduler:
         for lane in requeued:
             self.queues.requeue(lane)
         self.queues.blocks = blocks
+        self.queues.held_sets = HeldSets()  # workers forget theirs
         self.third_tier.start_over()
         return list(dict.fromkeys(lane.group for lane in requeued))

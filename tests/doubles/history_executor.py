@@ -21,6 +21,7 @@ from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest, StepMasks
 from engine.worker.cache.block_tables import BlockTables
 from engine.worker.drafting.passes import first_lines, make_pass, next_lines
+from engine.worker.head.set_copies import SetCopies
 
 BLOCK_SIZE = 16
 M1, M2, M3, M4 = (
@@ -120,7 +121,7 @@ class HistoryExecutor:
         self.token_ids = np.zeros_like(self.first)
         self.host = np.zeros((3, self.capacity.num_cpu_blocks, BLOCK_SIZE), np.uint64)
         self.samples: deque[tuple[int, np.ndarray]] = deque(maxlen=self.depth + 1)
-        self.tables = BlockTables()
+        self.tables, self.sets = BlockTables(), SetCopies()
         self.failure: StepFailure | None = None
         self.submitted: deque[tuple[ExecuteModelRequest, HiddenResult]] = deque()  # that await masks, or follow such
         self.masks: dict[int, StepMasks] = {}
@@ -183,7 +184,7 @@ class HistoryExecutor:
         return None
 
     def execute(self, request: ExecuteModelRequest) -> SamplerOutput:
-        request = self.tables.read(request)
+        request = self.sets.read(self.tables.read(request))
         fetched = self._move_files(request)
         self._move_blocks(request)
         tokens = request.input_ids.copy()

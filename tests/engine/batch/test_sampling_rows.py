@@ -9,8 +9,8 @@ import pytest
 from engine.batch.sampling_rows import (
     PARAMS,
     SampledRow,
-    pack_allowed,
     pack_params,
+    pack_set,
     sampling_columns,
     uses_rare_columns,
 )
@@ -18,8 +18,8 @@ from engine.outputs import RequestMetrics
 from engine.request import Request
 from engine.sampling_columns import ALWAYS
 from engine.sampling_params import SamplingParams
+from engine.scheduling.bad_words import BadWords
 from engine.scheduling.sequence import Sequence, SequenceGroup
-from engine.scheduling.token_sets import BadWords
 
 PROMPT, OUTPUT = [5, 6, 7], [8, 9]
 STOPS = frozenset({1, 2})
@@ -34,6 +34,7 @@ def row(
     """
     params = SamplingParams(**wishes)
     seq = Sequence(0, [*PROMPT, *OUTPUT], len(PROMPT))
+    token_set = pack_set(params, VOCAB, BadWords(bad_words or []))
     group = SequenceGroup(
         request=Request("r", PROMPT, params),
         params=params,
@@ -46,7 +47,8 @@ def row(
         stop_token_ids=STOPS,
         metrics=RequestMetrics(0.0, phase_start=0.0),
         packed_params=pack_params(params, 3, 0),
-        packed_allowed=pack_allowed(params, VOCAB),
+        token_set=token_set,
+        set_number=7 if token_set.digest else 0,
         bad_words=BadWords(bad_words or []),
         has_penalties=params.has_penalties,
         has_bias=bool(params.logit_bias or params.min_tokens or bad_words),
@@ -92,7 +94,7 @@ def test_rows_of_plain_requests_have_the_columns_of_every_step_alone() -> None:
 @pytest.mark.parametrize(
     ("wishes", "expected"),
     [
-        ({"logit_bias": {4: -2.0}}, {"bias_starts": [0, 0, 1], "bias_ids": [4], "bias_values": [-2.0]}),
+        ({"logit_bias": {4: -2.0}}, {"token_sets": [0, 7]}),
         ({"min_tokens": 3}, {"bias_starts": [0, 0, 2], "bias_ids": [1, 2], "bias_values": [-np.inf, -np.inf]}),
         ({"min_tokens": 2}, {}),  # it has as many
         ({"bad_words": [[8, 9, 4]]}, {"bias_starts": [0, 0, 1], "bias_ids": [4], "bias_values": [-np.inf]}),
@@ -100,15 +102,11 @@ def test_rows_of_plain_requests_have_the_columns_of_every_step_alone() -> None:
         (
             {"bad_words": [[3], [6, 4], [7, 8, 9, 1, 4], [9, 5, 2], [8, 9, 4], [8, 5, 2]], "num_unknown": 1},
             {
-                **{"bias_starts": [0, 0, 1], "bias_ids": [3], "bias_values": [-np.inf]},
+                "token_sets": [0, 7],  # the word of one token
                 **{"ban_starts": [0, 0, 2], "ban_last_ids": [6, 5], "ban_ids": [4, 2]},
             },
         ),
-        ({"allowed_token_ids": (3, 1)}, {"allowed_starts": [0, 0, 2], "allowed_ids": [3, 1]}),
-        (  # more ids than a mask has words
-            {"allowed_token_ids": (3, 1, 3, 33)},
-            {"allowed_mask_starts": [0, 0, 3], "allowed_mask_words": [0b1010, 0b10, 0]},
-        ),
+        ({"allowed_token_ids": (3, 1)}, {"token_sets": [0, 7]}),
         ({"prompt_logprobs": 1}, {}),  # the row is not of the prompt
     ],
     ids=str,
@@ -117,13 +115,30 @@ def test_what_one_row_uses_every_row_has(wishes: dict[str, Any], expected: dict[
     assert used(row(), row(**wishes)) == expected
 
 
-def test_ids_and_masks_of_allowed_tokens_may_be_in_one_step() -> None:
-    assert used(row(allowed_token_ids=(95, 31, 31, 31)), row(), row(allowed_token_ids=(7,))) == {
-        "allowed_starts": [0, 0, 0, 1],
-        "allowed_ids": [7],
-        "allowed_mask_starts": [0, 3, 3, 3],
-        "allowed_mask_words": [-(2**31), 0, -(2**31)],
-    }
+@pytest.mark.parametrize(
+    ("allowed", "ids", "words"),
+    [
+        ((3, 1), [3, 1], []),
+        ((3, 1, 3, 33), [], [0b1010, 0b10, 0]),  # more ids than a mask has words
+        (None, [], []),
+    ],
+)
+def test_allowed_tokens_are_ids_or_a_mask(allowed: tuple[int, ...] | None, ids: list[int], words: list[int]) -> None:
+    packed = pack_set(SamplingParams(allowed_token_ids=allowed), VOCAB)
+    assert (packed.ids.tolist(), packed.words.tolist(), bool(packed.digest)) == (ids, words, allowed is not None)
+
+
+def test_biases_are_those_asked_for_and_words_of_one_token() -> None:
+    packed = pack_set(SamplingParams(logit_bias={4: -2.0, 5: 1.5}), VOCAB, BadWords([[5], [6], [7, 8]]))
+    assert packed.bias_ids.tolist() == [4, 5, 6]
+    assert packed.bias_values.tolist() == [-2.0, -np.inf, -np.inf]
+
+
+def test_a_set_is_known_by_what_it_holds() -> None:
+    wishes: list[dict[str, Any]] = [{"allowed_token_ids": ids} for ids in ((1, 2), (1, 2), (2,), (1, 2, 3, 4))]
+    wishes += [{"logit_bias": {1: 2.0}}, {"logit_bias": {1: 3.0}}, {"allowed_token_ids": (1,), "logit_bias": {1: 2.0}}]
+    digests = [pack_set(SamplingParams(**each), VOCAB).digest for each in wishes]
+    assert digests[0] == digests[1] and len(set(digests)) == 6
 
 
 def test_a_penalty_brings_the_length_of_the_prompt_and_no_other_penalty() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from engine.batch.sampling_rows import pack_allowed
+from engine.batch.sampling_rows import pack_set
 from engine.core.llm_engine import LLMEngine
 from engine.errors import NO_TOKEN_LEFT, TOKEN_TOO_COMPLEX, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput
@@ -143,7 +143,7 @@ def test_it_does_not_matter_whether_allowed_tokens_are_sent_as_ids_or_as_a_mask(
         SamplingParams(allowed_token_ids=ids, max_tokens=12, temperature=1.5, seed=3, ignore_eos=True)
         for ids in (few, few * 2)
     ]
-    assert [len(pack_allowed(each, VOCAB).words) for each in wishes] == [0, VOCAB // 32]
+    assert [len(pack_set(each, VOCAB).words) for each in wishes] == [0, VOCAB // 32]
     as_ids, as_mask = (output.outputs[0] for output in answers(engine, [(PROMPT, each) for each in wishes]))
     assert as_ids.token_ids == as_mask.token_ids
     assert set(as_ids.token_ids) <= set(few) and len(set(as_ids.token_ids)) > 1

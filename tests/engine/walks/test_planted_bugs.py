@@ -218,7 +218,7 @@ def position_of_the_step(plan, blocks, epoch, original=engine.batch.batch.build_
     return request
 
 
-def one_token_short_of_min_tokens(group, seq, position, original=engine.batch.sampling_rows._biases):
+def one_token_short_of_min_tokens(group, seq, position, original=engine.batch.sampling_rows.banned_now):
     return original(group, seq, position + 1)
 
 
@@ -296,7 +296,7 @@ PLANTED = [
     (engine.core.llm_engine, "build_request", one_row_off),
     (engine.core.llm_engine, "build_request", choice_always_zero),
     (engine.core.llm_engine, "build_request", position_of_the_step),
-    (engine.batch.sampling_rows, "_biases", one_token_short_of_min_tokens),
+    (engine.batch.sampling_rows, "banned_now", one_token_short_of_min_tokens),
     (Thinking, "is_free_after", force_before_the_tokens_are_known),
     (engine.batch.masks, "is_known", masks_before_their_tokens),
     (engine.batch.masks, "step_masks", masks_of_the_first_row),

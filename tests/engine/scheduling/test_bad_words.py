@@ -2,7 +2,7 @@
 
 import random
 
-from engine.scheduling.token_sets import BadWords
+from engine.scheduling.bad_words import BadWords
 
 NUM_IDS = 4  # so few that words and outputs meet
 

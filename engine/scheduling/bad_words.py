@@ -1,22 +1,10 @@
-"""Which tokens a request's parameters allow, and which ones its bad words rule out after others."""
+"""Which tokens a request's bad words rule out."""
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 
-_NONE = np.empty(0, np.int32)
-
-
-class PackedAllowed(NamedTuple):
-    """Ids, or a mask if that is shorter; neither if every token is allowed."""
-
-    ids: np.ndarray = _NONE  # [*] int32
-    words: np.ndarray = _NONE  # [ceil(V / 32)] int32: bit t % 32 of word t // 32 is token t's
-
-
-ANY = PackedAllowed()
 NO_PAIRS = np.empty((0, 2), np.int32)
 
 
