@@ -2,7 +2,7 @@
 # ruff: noqa: RUF009  # the defaults are calls that make fields
 
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,32 +24,12 @@ def ragged(dtype: type[np.generic] = np.int32) -> Any:
     return field(default_factory=lambda: nothing)
 
 
-NO_TOKENS = np.empty(0, np.int32)
-NO_VALUES = np.empty(0, np.float32)
-
-
-class TokenSet(NamedTuple):
-    """Of a request, the same at each of its positions: the ids that are allowed, or a mask if that
-    is shorter, neither if every token is; and what is added to some logits, -inf for words of one
-    token that are banned.
-    """
-
-    ids: np.ndarray = NO_TOKENS  # [*] int32
-    words: np.ndarray = NO_TOKENS  # [ceil(V / 32)] int32: bit t % 32 of word t // 32 is token t's
-    bias_ids: np.ndarray = NO_TOKENS  # [*] int32
-    bias_values: np.ndarray = NO_VALUES  # [*] float32
-    digest: bytes = b""  # of what it holds; empty if that is nothing
-
-
-ANY = TokenSet()
-
-
 @dataclass(frozen=True, slots=True)
 class SamplingColumns:
     """A row per sampled row [R]; ragged columns as `starts` [R + 1] into flat arrays.
 
     A column that is called as a field of `SamplingParams` holds that field
-    (`engine/batch/sampling_rows.py`).
+    (`engine/batch/packed.py`).
     """
 
     temperature: np.ndarray = always(np.float32)  # 0 = greedy

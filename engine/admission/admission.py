@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable
 
 from engine.admission.limits import Limits, check_first_token, check_request, stop_token_ids, thinking_budget
-from engine.batch.sampling_rows import pack_bad_words, pack_params, pack_set, uses_rare_columns
+from engine.batch.packed import pack_bad_words, pack_params, pack_set, uses_rare_columns
 from engine.config import EngineConfig
 from engine.grammars.kept import Grammars
 from engine.output.beam_search import num_candidates

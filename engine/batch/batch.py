@@ -10,10 +10,10 @@ from engine.batch.masks import awaits_masks
 from engine.batch.sampling_rows import SampledRow, sampling_columns
 from engine.ragged import starts_of
 from engine.request import Adapter
-from engine.sampling_columns import ANY
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.plan import Part, PlainRow, ScheduledSequence, SchedulerOutputs
-from engine.step import NO_FILES, NO_IDS, NO_RANGES, NO_RUNS, NO_SETS, NOTHING_DRAFTED, ExecuteModelRequest
+from engine.scheduling.token_sets.requested import ANY
+from engine.step import NO_FILES, NO_IDS, NO_RANGES, NO_RUNS, NOTHING_DRAFTED, ExecuteModelRequest
 
 
 def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> ExecuteModelRequest:
@@ -34,7 +34,6 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
     sampled_rows, rows_sampled = _sampled_rows(plan, query_starts)
     adapter_runs, adapters = _adapter_runs(scheduled, query_starts)
     drafting, draft_ids = _drafting(plan)
-    set_changes, set_words = _set_changes(plan)
     return ExecuteModelRequest(
         epoch=epoch,
         step=plan.step,
@@ -65,8 +64,7 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         awaits_stores=plan.awaits_stores,
         drafting=drafting,
         draft_ids=draft_ids,
-        set_changes=set_changes,
-        set_words=set_words,
+        **_set_changes(plan),
     )
 
 
@@ -177,13 +175,13 @@ def _drafting(plan: SchedulerOutputs) -> tuple[np.ndarray, np.ndarray]:
     return np.array(rows, np.int32), np.array(ids, np.int32)
 
 
-def _set_changes(plan: SchedulerOutputs) -> tuple[np.ndarray, np.ndarray]:
+def _set_changes(plan: SchedulerOutputs) -> dict[str, np.ndarray]:
     if not plan.set_changes:
-        return NO_SETS, NO_IDS
+        return {}
     changes = [(number, ANY if tokens is None else tokens) for number, tokens in plan.set_changes]
     rows = [(number, len(tokens.ids), len(tokens.words), len(tokens.bias_ids)) for number, tokens in changes]
     parts = [(tokens.ids, tokens.words, tokens.bias_ids, tokens.bias_values.view(np.int32)) for _, tokens in changes]
-    return np.array(rows, np.int32), np.concatenate(list(chain.from_iterable(parts)))
+    return {"set_changes": np.array(rows, np.int32), "set_words": np.concatenate(list(chain.from_iterable(parts)))}
 
 
 def _pairs(pairs: list[tuple[int, int]]) -> np.ndarray:

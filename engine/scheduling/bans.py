@@ -4,8 +4,8 @@ from collections.abc import Collection
 
 import numpy as np
 
-from engine.scheduling.bad_words import NO_PAIRS
 from engine.scheduling.sequence import Sequence, SequenceGroup
+from engine.scheduling.token_sets.requested import NO_PAIRS
 
 WORD_BITS = 32
 

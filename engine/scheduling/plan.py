@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from engine.pooling import Pooling
-from engine.sampling_columns import TokenSet
 from engine.scheduling.drafts.model_drafter import ModelDrafter
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
+from engine.scheduling.token_sets.requested import TokenSet
 
 
 class PlainRow:

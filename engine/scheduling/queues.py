@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from engine.scheduling.block_manager import BlockManager
-from engine.scheduling.held_sets import HeldSets
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
+from engine.scheduling.token_sets.held_sets import HeldSets
 from engine.scheduling.waiting.cohorts import Cohorts
 from engine.scheduling.waiting.lack import Lack
 from engine.scheduling.waiting.waiting_queue import WaitingQueue, count_adapter, insert, remove
@@ -13,7 +13,7 @@ from engine.scheduling.waiting.waiting_queue import WaitingQueue, count_adapter,
 
 class Queues:
     """Each is in order of `Lane.order`; a lane's status says which one it is in, and changes only
-    here. `blocks` and `held_sets` are replaced at a restart.
+    here. `blocks` is replaced at a restart.
     """
 
     def __init__(self, blocks: BlockManager, waiting: WaitingQueue, watermark: float, num_stages: int) -> None:

@@ -12,7 +12,6 @@ from engine.executor import Executor
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.budget.token_budget import TokenBudget, step_limits
 from engine.scheduling.drafts.drafting import Drafting
-from engine.scheduling.held_sets import HeldSets
 from engine.scheduling.plan import PlainRow, ScheduledSequence, SchedulerOutputs
 from engine.scheduling.preemption import Preemption, PreemptionCosts
 from engine.scheduling.queues import Queues
@@ -298,6 +297,6 @@ class Scheduler:
         for lane in requeued:
             self.queues.requeue(lane)
         self.queues.blocks = blocks
-        self.queues.held_sets = HeldSets()  # workers forget theirs
+        self.queues.held_sets.start_over()
         self.third_tier.start_over()
         return list(dict.fromkeys(lane.group for lane in requeued))

@@ -9,11 +9,10 @@ from engine.grammars.interface import Matcher
 from engine.outputs import CompletionOutput, FinishReason, PositionLogprobs, RequestMetrics
 from engine.pooling import Pooling
 from engine.request import Request
-from engine.sampling_columns import ANY, TokenSet
 from engine.sampling_params import SamplingParams
-from engine.scheduling.bad_words import NO_WORDS, BadWords
 from engine.scheduling.drafts.model_drafter import AnyDrafter
 from engine.scheduling.thinking import Thinking
+from engine.scheduling.token_sets.requested import ANY, NO_WORDS, BadWords, TokenSet
 from engine.text.detokenizer import TextState
 
 
@@ -188,7 +187,7 @@ class SequenceGroup:
     stop_token_ids: frozenset[int]  # the model's EOS (unless ignored) and the caller's
     metrics: RequestMetrics
     is_cut: bool = False  # this context is shorter than another engine's, where it began: ending by length is an error
-    packed_params: bytes = b""  # `engine.batch.sampling_rows.PARAMS`
+    packed_params: bytes = b""  # `engine.batch.packed.PARAMS`
     token_set: TokenSet = ANY
     set_number: int = 0  # that of `token_set`, while a lane runs (`HeldSets`); 0: there is none
     num_candidates: int = 0  # beam search: continuations considered per beam

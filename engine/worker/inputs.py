@@ -9,6 +9,7 @@ from engine.step import ExecuteModelRequest
 from engine.worker.cache.block_tables import BlockTables
 from engine.worker.device.transfer import upload, zeros
 from engine.worker.head.drawn_tokens import DrawnTokens
+from engine.worker.head.set_copies import SetCopies
 from engine.worker.step_tensors import StepTensors, table_arrays, write_tables
 from ops.interface import AttentionMetadata
 from parallel.decoder import Decoder
@@ -24,8 +25,12 @@ class Inputs:
     def __init__(self, model: Decoder) -> None:
         self._stage = model.stage
         self._device = model.device
-        self.tables = BlockTables()
+        self.tables, self.sets = BlockTables(), SetCopies()
         self.drawn = DrawnTokens(model.stage)
+
+    def read(self, request: ExecuteModelRequest) -> ExecuteModelRequest:
+        """The step, with what earlier ones have brought. Each must come by, in order."""
+        return self.sets.read(self.tables.read(request))
 
     def step_tensors(self, request: ExecuteModelRequest, received: Tensor | None) -> StepTensors:
         """`received`: from the stage before."""

@@ -12,7 +12,6 @@ from engine.worker.drafting.proposer import Proposer
 from engine.worker.graphs.layers import Layers
 from engine.worker.head.pooler import pool
 from engine.worker.head.row_sampler import RowSampler
-from engine.worker.head.set_copies import SetCopies
 from engine.worker.inputs import Inputs
 from engine.worker.pending import PendingStep
 from parallel.decoder import Decoder
@@ -42,7 +41,6 @@ class ModelRunner:
         self._speaks = speaks
         self.moves = Moves(cache if draft is None else joined(cache, draft[1]), model.ops, device, files)
         self._inputs = Inputs(model)
-        self.sets = SetCopies()
         self._layers = Layers(model, cache, adapters)
         self._sampler = RowSampler(model, cache.token_ids, self._inputs, speaks=speaks)
         self._proposer = None if draft is None else Proposer(*draft)
@@ -89,7 +87,7 @@ class ModelRunner:
         the tokens on which a draft model guesses.
         """
         launched_ns = time.perf_counter_ns()
-        request = self.sets.read(self._inputs.tables.read(request))
+        request = self._inputs.read(request)
         self.moves.move(request)
         if self._stage.is_first and not self._stage.is_last:
             self._inputs.drawn.take(request)

@@ -3,12 +3,25 @@
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from engine.ragged import starts_of
-from engine.sampling_columns import ANY, SamplingColumns, TokenSet
-from engine.step import ExecuteModelRequest
+from engine.sampling_columns import SamplingColumns
+from engine.step import NO_IDS, ExecuteModelRequest
+
+
+class Copy(NamedTuple):
+    """What a request allows and adds at every position: see `ExecuteModelRequest`."""
+
+    ids: np.ndarray  # [*] int32
+    words: np.ndarray  # [*] int32
+    bias_ids: np.ndarray  # [*] int32
+    bias_values: np.ndarray  # [*] float32
+
+
+NOTHING = Copy(NO_IDS, NO_IDS, NO_IDS, np.empty(0, np.float32))
 
 
 class SetCopies:
@@ -17,7 +30,7 @@ class SetCopies:
     """
 
     def __init__(self) -> None:
-        self.sets: dict[int, TokenSet] = {}
+        self.sets: dict[int, Copy] = {}
         self._epoch: int | None = None
 
     def read(self, request: ExecuteModelRequest) -> ExecuteModelRequest:
@@ -29,7 +42,7 @@ class SetCopies:
         columns = request.sampling
         if not len(columns.token_sets):
             return request
-        named = [self.sets[number] if number else ANY for number in columns.token_sets.tolist()]
+        named = [self.sets[number] if number else NOTHING for number in columns.token_sets.tolist()]
         found = _allowed(named) | _biases(named, columns)
         return replace(request, sampling=replace(columns, token_sets=columns.token_sets[:0], **found))
 
@@ -41,11 +54,11 @@ class SetCopies:
             if ends[-1] > start:  # a copy: the step's memory is not kept
                 kept = request.set_words[start : ends[-1]].copy()
                 ids, words, bias_ids, values, _ = np.split(kept, ends - start)
-                self.sets[number] = TokenSet(ids, words, bias_ids, values.view(np.float32))
+                self.sets[number] = Copy(ids, words, bias_ids, values.view(np.float32))
             start = int(ends[-1])
 
 
-def _allowed(named: list[TokenSet]) -> dict[str, np.ndarray]:
+def _allowed(named: list[Copy]) -> dict[str, np.ndarray]:
     ids, words = [each.ids for each in named], [each.words for each in named]
     found: dict[str, np.ndarray] = {}
     if any(map(len, ids)):
@@ -55,7 +68,7 @@ def _allowed(named: list[TokenSet]) -> dict[str, np.ndarray]:
     return found
 
 
-def _biases(named: list[TokenSet], columns: SamplingColumns) -> dict[str, np.ndarray]:
+def _biases(named: list[Copy], columns: SamplingColumns) -> dict[str, np.ndarray]:
     """A row's own, of this position, and those of its set."""
     of_sets = [each.bias_ids for each in named]
     if not any(map(len, of_sets)):

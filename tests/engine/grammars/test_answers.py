@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from engine.batch.sampling_rows import pack_set
+from engine.batch.packed import pack_set
 from engine.core.llm_engine import LLMEngine
 from engine.errors import NO_TOKEN_LEFT, TOKEN_TOO_COMPLEX, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput

@@ -12,8 +12,9 @@ import pytest
 
 from engine.core.llm_engine import LLMEngine
 from engine.outputs import SamplerOutput
-from engine.sampling_columns import SamplingColumns, TokenSet
+from engine.sampling_columns import SamplingColumns
 from engine.sampling_params import SamplingParams
+from engine.scheduling.token_sets.requested import TokenSet
 from engine.step import ExecuteModelRequest
 from engine.worker.head.set_copies import SetCopies
 from tests.engine.support.arrivals import add_request
@@ -155,4 +156,4 @@ def test_answers_of_the_demo_are_those_given_alone() -> None:
         assert [every_bit(output) for output in answers(engine, requests)] == alone
         stats = engine.stats()
         assert stats.num_preemptions_swap + stats.num_preemptions_recompute > 0
-        assert engine.executor._worker._runner.sets.sets.keys() <= {1, 2, 3}
+        assert engine.executor._worker._runner._inputs.sets.sets.keys() <= {1, 2, 3}

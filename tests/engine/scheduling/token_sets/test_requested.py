@@ -2,7 +2,7 @@
 
 import random
 
-from engine.scheduling.bad_words import BadWords
+from engine.scheduling.token_sets.requested import BadWords
 
 NUM_IDS = 4  # so few that words and outputs meet
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from engine.sampling_columns import ANY, TokenSet
-from engine.scheduling.held_sets import HeldSets
+from engine.scheduling.token_sets.held_sets import HeldSets
+from engine.scheduling.token_sets.requested import ANY, TokenSet
 
 
 def tokens(name: bytes) -> TokenSet:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from engine.sampling_columns import TokenSet
+from engine.scheduling.token_sets.requested import TokenSet
 
 
 @dataclass(slots=True)
@@ -17,6 +17,10 @@ class HeldSets:
     """
 
     def __init__(self) -> None:
+        self.start_over()
+
+    def start_over(self) -> None:
+        """No lane runs, and workers have forgotten their sets."""
         self._held: dict[bytes, _Held] = {}  # by digest
         self._free: list[int] = []  # numbers that sets have had
         self._changes: list[tuple[int, TokenSet | None]] = []

@@ -1,10 +1,29 @@
-"""Which tokens a request's bad words rule out."""
+"""Which tokens a request's parameters allow, and which ones its bad words rule out after others."""
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
+NO_TOKENS = np.empty(0, np.int32)
+NO_VALUES = np.empty(0, np.float32)
+
+
+class TokenSet(NamedTuple):
+    """Of a request, the same at each of its positions: the ids that are allowed, or a mask if that
+    is shorter, neither if every token is; and what is added to some logits, -inf for words of one
+    token that are banned.
+    """
+
+    ids: np.ndarray = NO_TOKENS  # [*] int32
+    words: np.ndarray = NO_TOKENS  # [ceil(V / 32)] int32: bit t % 32 of word t // 32 is token t's
+    bias_ids: np.ndarray = NO_TOKENS  # [*] int32
+    bias_values: np.ndarray = NO_VALUES  # [*] float32
+    digest: bytes = b""  # of what it holds; empty if that is nothing
+
+
+ANY = TokenSet()
 NO_PAIRS = np.empty((0, 2), np.int32)
 
 
