@@ -30,11 +30,6 @@ def tell_model(scope: Scope, name: str) -> None:
     scope.get("extensions", {}).get(TOLD, {})[MODEL] = name
 
 
-def tell_key(scope: Scope, name: str) -> None:
-    """The API key that the request shows, a valid one."""
-    scope.get("extensions", {}).get(TOLD, {})[KEY] = name
-
-
 def estimated_load(headers: Headers, max_model_len: int) -> Load:
     """Of a request, before anything of its body is read; a prompt that exceeds the context is an
     error anyway.

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from engine.errors import InvalidRequest
@@ -78,8 +77,10 @@ class TrialProcess:
         compilation may.
         """
         self.close()
-        with suppress(OSError):  # the next trial tries again
+        try:
             self._start()
+        except OSError:
+            self.close()  # the next trial tries again
 
     def _ask_once(self, question: str) -> str | None:
         """None if the process did not survive it."""

@@ -2,7 +2,8 @@
 refused, and a file that changes while streams run.
 
 The engine is paused while requests come, so that all of them wait before the first is computed.
-Then the order of the answers tells whose turn it was, however fast the machine is.
+Then it is paused again while all keys still have some that wait: the tokens that each was given by
+then tell whose turn it was, however fast the machine is.
 """
 
 import asyncio
@@ -39,8 +40,8 @@ ENTRIES: list[dict[str, Any]] = [
     *({"name": name, "key": name, "cache_namespace": "team"} for name in ("mate-0", "mate-1")),
 ]
 NUM_EACH, TIMES = 40, 20  # requests of each key, and the greedy one's in times of that
-NUM_LOOKED_AT = 320  # answers, of which each of ten keys should have 32: its others still wait
-NUM_TOKENS = 8  # of each answer
+NUM_LOOKED_AT = 200  # answers, of which each of ten keys should have twenty: its others still wait
+NUM_TOKENS = 16  # of each answer
 QUEUE = 1000  # requests: less than all keys send
 
 
@@ -132,25 +133,27 @@ class Clients:
                     )
         return found
 
+    async def generated(self) -> dict[str, float]:
+        """Tokens of answers, by key."""
+        told = await self.samples(f"{OF_KEYS}tokens_total")
+        return {key: value for (key, kind), value in told.items() if kind == "generation"}
+
 
 @dataclass(frozen=True, slots=True)
 class Contest:
     """What came of requests that all waited at once."""
 
-    answered: list[str]  # keys, in the order of their answers
+    shares: dict[str, float]  # of the tokens, by key, while all of them had requests that waited
     texts: dict[tuple[str, int], str]  # by key and number
     refused: list[httpx.Response]  # of the greedy key
-
-    def parts(self) -> Counter[str]:
-        """The first answers, by key."""
-        return Counter(self.answered[:NUM_LOOKED_AT])
 
 
 async def contest(clients: Clients, num_greedy: int) -> Contest:
     """Nine keys ask, then the greedy one; nobody of the nine is refused."""
     texts: dict[tuple[str, int], str] = {}
     refused: list[httpx.Response] = []
-    clients.answered.clear()
+    tokens = Counter(await clients.generated())
+    enough = asyncio.Event()
 
     async def ask(key: str, number: int) -> None:
         answer = await clients.ask(key, f"{number}:")
@@ -159,34 +162,42 @@ async def contest(clients: Clients, num_greedy: int) -> Contest:
         else:
             assert answer.status_code == 200, (key, answer.text)
             texts[key, number] = answer.json()["choices"][0]["text"]
+            if len(texts) == NUM_LOOKED_AT:
+                enough.set()
 
-    async with asyncio.TaskGroup() as tasks, clients.paused():
-        for number in range(NUM_EACH):
-            for key in OTHERS:
-                tasks.create_task(ask(key, number))
-        await clients.until_wait(len(OTHERS) * NUM_EACH)
-        for number in range(num_greedy):
-            tasks.create_task(ask(GREEDY, number))
-        await clients.until_wait(len(OTHERS) * NUM_EACH + num_greedy, refused)
-    return Contest(list(clients.answered), texts, refused)
+    async with asyncio.TaskGroup() as tasks:
+        async with clients.paused():
+            for number in range(NUM_EACH):
+                for key in OTHERS:
+                    tasks.create_task(ask(key, number))
+            await clients.until_wait(len(OTHERS) * NUM_EACH)
+            for number in range(num_greedy):
+                tasks.create_task(ask(GREEDY, number))
+            await clients.until_wait(len(OTHERS) * NUM_EACH + num_greedy, refused)
+        await enough.wait()
+        async with clients.paused():
+            given = Counter(await clients.generated())
+    given.subtract(tokens)
+    assert max(given[key] for key in OTHERS) < NUM_EACH * NUM_TOKENS, "none has been answered all"
+    total = sum(given.values())
+    return Contest({key: given[key] / total for key in [*OTHERS, GREEDY]}, texts, refused)
 
 
 async def test_a_key_at_twenty_times_its_share_takes_a_tenth_at_most_from_nine_others(clients: Clients) -> None:
     """Nor can it fill the queue for them, nor change their answers."""
     before = await contest(clients, NUM_EACH)
-    tokens, refused = [await clients.samples(f"{OF_KEYS}{name}_total") for name in ("tokens", "refused_requests")]
+    tokens, refused = await clients.generated(), await clients.samples(f"{OF_KEYS}refused_requests_total")
     beside = await contest(clients, NUM_EACH * TIMES)
-    own, now = before.parts(), beside.parts()
-    print(f"of {NUM_LOOKED_AT} answers: {dict(own)} with equal ones, {dict(now)} beside one that sent {TIMES} times")
-    assert {key: now[key] for key in OTHERS if now[key] < 0.9 * own[key]} == {}
+    print(f"shares of tokens: {before.shares} with equal ones, {beside.shares} beside one that sent {TIMES} times")
+    assert {key: beside.shares[key] for key in OTHERS if beside.shares[key] < 0.9 * before.shares[key]} == {}
     assert before.refused == [] and len(beside.refused) > NUM_EACH
     assert {(answer.status_code, answer.text) for answer in beside.refused if answer.status_code != 429} == set()
     assert {answer.json()["error"]["code"] for answer in beside.refused} == {"rate_limit_exceeded"}
     assert all(1 <= int(answer.headers["retry-after"]) <= 120 for answer in beside.refused)
     assert before.texts == {place: text for place, text in beside.texts.items() if place in before.texts}
 
-    new = await clients.samples(f"{OF_KEYS}tokens_total")
-    gained = {key: new[key, "generation"] - tokens[key, "generation"] for key in [*OTHERS, GREEDY]}
+    new = await clients.generated()
+    gained = {key: new[key] - tokens[key] for key in [*OTHERS, GREEDY]}
     num_greedy = NUM_EACH * TIMES - len(beside.refused)
     assert gained == dict.fromkeys(OTHERS, NUM_EACH * NUM_TOKENS) | {GREEDY: num_greedy * NUM_TOKENS}
     told = await clients.samples(f"{OF_KEYS}refused_requests_total")

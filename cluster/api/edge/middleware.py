@@ -4,13 +4,12 @@ import re
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cluster.api.arrivals import tell_key
 from cluster.api.edge.hosts import ANY, AllowedHosts, is_local
 from cluster.api.edge.origins import check_own_page, check_page
 from cluster.api.errors import ApiError, error_response
 from cluster.api.keys.key import Key
 from cluster.api.keys.key_ring import KeyRing
-from cluster.api.keys.limits import CALLER, Caller, KeyLimits
+from cluster.api.keys.limits import CALLER, Caller, KeyLimits, tell_key
 from cluster.api.models.adapters import ADAPTER_PATHS
 from cluster.api.models.controls import CONTROL_PATHS
 from cluster.api.service import KILL_PATH

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from starlette.types import Message, Scope, Send
 
+from cluster.api.arrivals import KEY, TOLD
 from cluster.api.errors import ApiError
 from cluster.api.keys.key import Key
 from engine.request import NO_KEY, Share
@@ -121,6 +122,11 @@ def caller_of(scope: Scope) -> Caller | None:
     """None where no key is needed."""
     caller: Caller | None = scope.get("extensions", {}).get(CALLER)
     return caller
+
+
+def tell_key(scope: Scope, name: str) -> None:
+    """The name of the valid key that the request shows, to what counts answers."""
+    scope.get("extensions", {}).get(TOLD, {})[KEY] = name
 
 
 class KeyLimits:

@@ -24,7 +24,7 @@ NUM_CLIENTS = 64  # each asks again when it is answered: the peak
 MAX_TOKENS = 64
 OTHERS = [f"key-{number}" for number in range(9)]
 GREEDY = "greedy"
-LOADED = 0.9  # of the peak, that ten keys ask for together
+LOADED = 0.8  # of the peak, that ten keys ask for together
 TIMES = 20  # of its tenth, that the greedy one asks for
 LEAST_KEPT = 0.9  # of each other's tokens
 REFUSED = (429, 503)
@@ -69,7 +69,7 @@ class _Run:
 
 
 def be_greedy(options: Options) -> Report:
-    """keys, fairness between API keys: ten of them ask for 90 % of what the server can answer, a
+    """keys, fairness between API keys: ten of them ask for 80 % of what the server can answer, a
     tenth of that each, for 30 s; then one asks for twenty times as much. The other nine are not
     refused anything, and each gets at least 90 % of the tokens that it got before. With --quick no
     tokens are judged.
@@ -81,13 +81,12 @@ def be_greedy(options: Options) -> Report:
         args = app_args({}, recovers=options.recovers, api_key_file=str(file))
         with running(args, options.ingress) as app:
             run = asyncio.run(_send(app.url, options.pick(options.streams, NUM_DIFFERENT, 32), seconds, options.seed))
+    return _report(run, judges_tokens=not options.quick)
+
+
+def _report(run: _Run, *, judges_tokens: bool) -> Report:
     rounds = {"before": run.before, "beside it": run.beside}
-    answers = [
-        stream
-        for each in rounds.values()
-        for key, stream in each.streams
-        if key != GREEDY or stream.status not in REFUSED
-    ]
+    answers = [stream for each in rounds.values() for _, stream in each.streams if stream.status not in REFUSED]
     report = Report("keys", 0, [], answers, run.expected)
     report.figures["peak"] = f"{run.peak:.1f} requests/s of {NUM_CLIENTS} clients"
     for name, each in rounds.items():
@@ -102,7 +101,7 @@ def be_greedy(options: Options) -> Report:
     report.figures["kept"] = f"{least:.0%} at least of the nine's tokens"
     if num := sum(each.num_refused(key) for each in rounds.values() for key in OTHERS):
         report.unmet.append(f"{num} requests of the nine were refused")
-    if not options.quick and least < LEAST_KEPT:
+    if judges_tokens and least < LEAST_KEPT:
         report.unmet.append(f"one of the nine kept {least:.0%} of its tokens, not {LEAST_KEPT:.0%}")
     return report
 
