@@ -64,8 +64,10 @@ class Service(Protocol):
         the queue takes longer now than its limit is no reason any more.
         """
 
-    def room(self, arriving: Load) -> Room | None:
-        """That is left beside what is `arriving`; None if the queue is far from full."""
+    def room(self, arriving: Load, *, by_key: bool = False) -> Room | None:
+        """That is left beside what is `arriving`; None if the queue is far from full. `by_key`:
+        keys share the queue, and how long one waits is not how long it is.
+        """
 
 
 class Application(Protocol):
@@ -74,7 +76,7 @@ class Application(Protocol):
     def check_room(self, more: Load, *, share: Share = NO_KEY, arriving: Arriving = NOBODY) -> None:
         """Raises Overloaded or ApiError if no service has room; see `Service.check_room`."""
 
-    def room(self, arriving: Load) -> Room | None:
+    def room(self, arriving: Load, *, by_key: bool = False) -> Room | None:
         """See `Service.room`: that all of them have."""
 
     async def health(self) -> list[str]:

@@ -66,10 +66,15 @@ class Door:
         waiting = Load(*map(max, fill.waiting, own))
         num_open = len(self._journals) + arriving.load.num_requests
         if share.key is not None:
-            left = math.inf if is_let_in else self._left_in_time(fill, own)
+            mine = self._journals.waiting.of(share.key) + arriving.of_key
+            num_keys = self._journals.waiting.num_keys(share.key)
+            left = math.inf if is_let_in else self._left_in_time(fill, own, num_keys)
             left = min((fill.room - waiting).num_requests, fill.capacity - num_open, left)
             room = Load(left, (fill.room - waiting).num_tokens)
-            _check_share(more, self._journals.waiting.of(share.key) + arriving.of_key, room, share.weight, wait)
+            _check_share(more, mine, room, share.weight, wait)
+            # Keys take turns: of no other one, more are served before this request than of its own.
+            turns = num_keys * (mine + more).num_requests / share.weight
+            wait = self._drain.seconds_for(min(self._num_queued(fill, own), turns))
         if wait is not None and wait > (seconds or math.inf):
             message = f"the queue takes about {wait:.0f} s, and timeout={seconds:g}"
             raise Overloaded(message, retry_after=wait, limit="timeout")
@@ -87,7 +92,7 @@ class Door:
             error.retry_after = wait
             raise
 
-    def room(self, arriving: Load) -> Room | None:
+    def room(self, arriving: Load, *, by_key: bool = False) -> Room | None:
         """See `Service`."""
         fill = self._fill()
         if fill is None:
@@ -100,7 +105,7 @@ class Door:
             left = (fill.room.num_tokens - waiting.num_tokens) / waiting.num_tokens
             room = min(room, left * waiting.num_requests)
         num_queued, seconds = self._num_queued(fill, own), self._drain.seconds_for(1)
-        if seconds and self._max_queue_seconds:
+        if seconds and self._max_queue_seconds and not by_key:
             most_in_time = self._max_queue_seconds / seconds
             room, most = min(room, most_in_time - num_queued), min(most, most_in_time)
         if math.isinf(room) or room > most * TOLD_PART:
@@ -115,16 +120,18 @@ class Door:
             finished = {}  # what ends meanwhile tells nothing of later
         self._drain.look(finished, time.monotonic(), is_queueing=fill is not None and self._num_queued(fill, own) > 0)
 
-    def _left_in_time(self, fill: _Fill, own: Load) -> float:
-        """Requests that may come without waiting for too long; `own`: what waits of this
-        gateway.
+    def _left_in_time(self, fill: _Fill, own: Load, num_keys: int) -> float:
+        """Requests that may come without waiting for too long; `own`: what waits of this gateway.
+        There is always so much that each of the keys that wait, and one more, may have its part:
+        those of another one, which came before the engine became slower, do not come first.
         """
         seconds = self._drain.seconds_for(1)
         if not seconds or not self._max_queue_seconds:
             return math.inf
         # Less than none queue where places are free.
         num_queued = max(fill.waiting.num_requests or -math.inf, own.num_requests - fill.free.num_requests)
-        return self._max_queue_seconds / seconds - num_queued
+        most = self._max_queue_seconds / seconds
+        return max(most - num_queued, most / (num_keys + 1) / WAITING_PER_ROOM)
 
     def _num_queued(self, fill: _Fill, own: Load) -> float:
         """Requests that no place is free for; `own`: what waits of this gateway."""

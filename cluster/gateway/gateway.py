@@ -77,9 +77,9 @@ class Gateway:
         """See `Service`."""
         self._door.check_room(more, seconds, share, arriving, is_let_in=is_let_in)
 
-    def room(self, arriving: Load) -> Room | None:
+    def room(self, arriving: Load, *, by_key: bool = False) -> Room | None:
         """See `Service`."""
-        return self._door.room(arriving)
+        return self._door.room(arriving, by_key=by_key)
 
     def generate(self, request: Request, shortcut: Shortcut | None = None) -> AsyncGenerator[RequestOutput, None]:
         """See `Service`. Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while

@@ -83,7 +83,7 @@ class EarlyRefusals:
         keys, is told of a queue that keys share only when it has no room for any of them: the rest
         is refused here, by key.
         """
-        room = self._application.room(self._arrivals.load)
+        room = self._application.room(self._arrivals.load, by_key=bool(self._shares))
         if room is not None and room.num_requests > 0 and self._shares:
             room = None
         was_low, self._is_low = self._is_low, room is not None

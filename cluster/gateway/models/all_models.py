@@ -39,9 +39,9 @@ class AllModels:
                 continue
         self._gateways[-1].check_room(more, share=share, arriving=arriving)
 
-    def room(self, arriving: Load) -> Room | None:
+    def room(self, arriving: Load, *, by_key: bool = False) -> Room | None:
         """See `Application`."""
-        rooms = [gateway.room(arriving) for gateway in self._gateways]
+        rooms = [gateway.room(arriving, by_key=by_key) for gateway in self._gateways]
         known = [room for room in rooms if room is not None]
         if len(known) < len(rooms):
             return None

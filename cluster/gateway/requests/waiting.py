@@ -22,6 +22,10 @@ class Waiting:
         self.load += load
         self._load_of[request.share.key] = self.of(request.share.key) + load
 
+    def num_keys(self, beside: str | None) -> int:
+        """That wait, counting the one that is named."""
+        return len(self._load_of.keys() | {beside})
+
     def of(self, key: str | None) -> Load:
         """What waits of an API key."""
         return self._load_of.get(key, NOTHING)

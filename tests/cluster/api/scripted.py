@@ -123,7 +123,7 @@ class ScriptedService:
         if self.is_full and more.num_tokens >= self.least_full:
             raise Overloaded("full", retry_after=7, limit="max_num_queued_reqs")
 
-    def room(self, arriving: Load) -> Room | None:
+    def room(self, arriving: Load, *, by_key: bool = False) -> Room | None:
         return self.told_room
 
     async def health(self) -> list[str]:

@@ -152,11 +152,33 @@ def test_no_key_fills_the_seconds_that_may_be_waited(monkeypatch: pytest.MonkeyP
     with_limits(engines, num_requests_finished=45)
     with ExitStack() as stack:
         assert fill(engines, stack, Share("greedy")) in (39, 40)  # of 50, as measured
-        assert fill(engines, stack, Share("modest")) in (7, 8)
+        assert fill(engines, stack, Share("modest")) == 16, "a third of them: it is served in turn"
         with pytest.raises(ApiError):
             engines.door.check_room(ONE, None, Share("greedy"))
         engines.door.check_room(ONE, None, Share("third"))
         engines.door.check_room(ONE, None, Share("modest"), is_let_in=True)  # the limit is one of those who come
+
+
+def test_an_engine_that_becomes_slower_is_full_for_those_that_filled_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines(max_queue_seconds=10)
+    five_a_second(engines, monkeypatch)
+    with_limits(engines, num_requests_finished=45)
+    modest = Share("modest")
+    with ExitStack() as stack:
+        assert fill(engines, stack, Share("greedy")) in (39, 40)
+        monkeypatch.setattr(module.time, "monotonic", itertools.count(110.0).__next__)
+        for num in range(8):
+            with_limits(engines, num_requests_finished=45 + 2 * num, num_requests_waiting=40)
+            engines.door.look()
+        with pytest.raises(Overloaded, match=r"the queue takes about 1\d s"):
+            engines.door.check_room(ONE, None)
+        engines.door.check_room(ONE, 5.0, modest)
+        assert fill(engines, stack, modest) > 8
+        with pytest.raises(ApiError):
+            engines.door.check_room(ONE, None, Share("greedy"))
+        room, room_by_key = engines.door.room(NOTHING), engines.door.room(NOTHING, by_key=True)
+        assert room is not None and room.num_requests < 0, "what HAProxy would be told of one key"
+        assert room_by_key is None
 
 
 def test_no_key_fills_the_queue_with_tokens() -> None:

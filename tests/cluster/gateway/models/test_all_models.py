@@ -28,7 +28,7 @@ class One:
         if self._room is not None and self._room.num_requests < more.num_requests + arriving.load.num_requests:
             raise Overloaded(f"{self.name} is full", retry_after=self._room.seconds)
 
-    def room(self, arriving: Load) -> Room | None:
+    def room(self, arriving: Load, *, by_key: bool = False) -> Room | None:
         return self._room
 
     async def health(self) -> list[str]:
