@@ -40,8 +40,9 @@ ENTRIES: list[dict[str, Any]] = [
     *({"name": name, "key": name, "cache_namespace": "team"} for name in ("mate-0", "mate-1")),
 ]
 NUM_EACH, TIMES = 40, 20  # requests of each key, and the greedy one's in times of that
-NUM_LOOKED_AT = 200  # answers, of which each of ten keys should have twenty: its others still wait
-NUM_TOKENS = 16  # of each answer
+NUM_LOOKED_AT = 250  # answers, of which each of ten keys should have 25: its others still wait
+NUM_TOKENS = 32  # of each answer
+TOKENS = f"{OF_KEYS}tokens_total"
 QUEUE = 1000  # requests: less than all keys send
 
 
@@ -70,6 +71,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
     keyed.write(ENTRIES)
     options = ["--api-key-file", str(keyed.file), "--enable-sleep-mode", "--scheduling-policy", "priority"]
     options += ["--max-num-seqs", "4", "--max-num-queued-reqs", str(QUEUE), "--max-num-queued-tokens", "0"]
+    options += ["--max-queue-seconds", "0"]  # a slow machine is to refuse no more than a fast one
     with serve(folder, keyed.port, *options, "--num-threads", "1") as command:
         command.wait_until_ready()
         assert command.process.poll() is None, command.said
@@ -81,6 +83,23 @@ async def clients(keyed: Keyed) -> AsyncIterator["Clients"]:
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=keyed.url, timeout=SECONDS, limits=limits) as http:
         yield Clients(http)
+
+
+def samples(metrics: str, name: str) -> dict[tuple[str, ...], float]:
+    """By all labels but the model and the engine, in order of their names."""
+    found = {}
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            if sample.name == name:
+                labels = sorted(sample.labels.items())
+                place = tuple(value for label, value in labels if label not in ("model_name", "engine"))
+                found[place] = sample.value
+    return found
+
+
+def generated(tokens: dict[tuple[str, ...], float]) -> dict[str, float]:
+    """Those of answers, by key."""
+    return {key: value for (key, kind), value in tokens.items() if kind == "generation"}
 
 
 class Clients:
@@ -121,22 +140,27 @@ class Clients:
             await asyncio.sleep(0.05)
 
     async def samples(self, name: str) -> dict[tuple[str, ...], float]:
-        """By all labels but the model and the engine, in order of their names."""
-        told = (await self.request("GET", "/metrics", "admin")).text
-        found = {}
-        for family in text_string_to_metric_families(told):
-            for sample in family.samples:
-                if sample.name == name:
-                    labels = sorted(sample.labels.items())
-                    found[tuple(value for label, value in labels if label not in ("model_name", "engine"))] = (
-                        sample.value
-                    )
-        return found
+        """See `samples`."""
+        return samples((await self.request("GET", "/metrics", "admin")).text, name)
 
     async def generated(self) -> dict[str, float]:
         """Tokens of answers, by key."""
-        told = await self.samples(f"{OF_KEYS}tokens_total")
-        return {key: value for (key, kind), value in told.items() if kind == "generation"}
+        return generated(await self.samples(TOKENS))
+
+    async def pause_once_given(self, num_tokens: int) -> None:
+        """Once all keys have been given so many: in a thread, since the loop, with hundreds of
+        answers, is seconds behind the server.
+        """
+
+        def wait() -> None:
+            headers = {"authorization": "Bearer admin"}
+            with httpx.Client(base_url=self._http.base_url, headers=headers, timeout=SECONDS) as http:
+                deadline = time.monotonic() + SECONDS
+                while sum(generated(samples(http.get("/metrics").text, TOKENS)).values()) < num_tokens:
+                    assert time.monotonic() < deadline
+                assert http.post("/pause?mode=keep").status_code == 200
+
+        await asyncio.to_thread(wait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +177,6 @@ async def contest(clients: Clients, num_greedy: int) -> Contest:
     texts: dict[tuple[str, int], str] = {}
     refused: list[httpx.Response] = []
     tokens = Counter(await clients.generated())
-    enough = asyncio.Event()
 
     async def ask(key: str, number: int) -> None:
         answer = await clients.ask(key, f"{number}:")
@@ -162,8 +185,6 @@ async def contest(clients: Clients, num_greedy: int) -> Contest:
         else:
             assert answer.status_code == 200, (key, answer.text)
             texts[key, number] = answer.json()["choices"][0]["text"]
-            if len(texts) == NUM_LOOKED_AT:
-                enough.set()
 
     async with asyncio.TaskGroup() as tasks:
         async with clients.paused():
@@ -174,7 +195,7 @@ async def contest(clients: Clients, num_greedy: int) -> Contest:
             for number in range(num_greedy):
                 tasks.create_task(ask(GREEDY, number))
             await clients.until_wait(len(OTHERS) * NUM_EACH + num_greedy, refused)
-        await enough.wait()
+        await clients.pause_once_given(sum(tokens.values()) + NUM_LOOKED_AT * NUM_TOKENS)
         async with clients.paused():
             given = Counter(await clients.generated())
     given.subtract(tokens)
