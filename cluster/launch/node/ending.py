@@ -8,6 +8,7 @@ import ray
 from ray._private.worker import global_worker
 from ray.exceptions import RaySystemError
 
+TELLING = ("ray._raylet", "asyncio")  # loggers of who asks it meanwhile, Serve's callbacks among them
 ENDING = "this process' connection to Ray is ending"
 
 
@@ -30,12 +31,13 @@ class _Ending:
 
 def end_connection() -> None:
     """As `ray.shutdown`, whatever other threads of this process still ask Ray for."""
-    logging.getLogger("ray._raylet").addFilter(_is_news)
+    for name in TELLING:
+        logging.getLogger(name).addFilter(_is_news)
     if hasattr(global_worker, "core_worker"):
         global_worker.core_worker = _Ending(global_worker.core_worker)
     ray.shutdown()
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a record of Ray's library tells more than that an answer came while it ended."""
+    """Whether a record tells more than that Ray was asked, or answered, while it ended."""
     return record.exc_info is None or ENDING not in str(record.exc_info[1])

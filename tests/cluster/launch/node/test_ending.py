@@ -1,5 +1,6 @@
 """The end of a connection that other threads still use, each time in a process of its own."""
 
+import asyncio
 import logging
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import sys
 import pytest
 from ray.exceptions import RaySystemError
 
-from cluster.launch.node.ending import ENDING, _is_news
+from cluster.launch.node.ending import ENDING, TELLING, _is_news
 
 USE_AND_END = """
 import sys
@@ -63,7 +64,10 @@ def test_a_process_goes_on_whoever_still_asks_ray(use: str) -> None:
     assert result.returncode == 0
 
 
-@pytest.mark.parametrize(("error", "is_told"), [(f"{ENDING} (get_objects)", False), ("the node is lost", True)])
+ERRORS = [(f"{ENDING} (get_objects)", False), ("the node is lost", True)]
+
+
+@pytest.mark.parametrize(("error", "is_told"), ERRORS)
 def test_an_answer_that_comes_while_the_connection_ends_is_no_news(
     caplog: pytest.LogCaptureFixture, error: str, is_told: bool
 ) -> None:
@@ -74,4 +78,20 @@ def test_an_answer_that_comes_while_the_connection_ends_is_no_news(
         raise RaySystemError(error)
     except RaySystemError:
         logger.exception("failed to run async callback (user func)")
+    assert (error in caplog.text) == is_told
+
+
+@pytest.mark.parametrize(("error", "is_told"), ERRORS)
+async def test_a_callback_that_asks_while_the_connection_ends_is_no_news(
+    caplog: pytest.LogCaptureFixture, error: str, is_told: bool
+) -> None:
+    """As Serve's do."""
+
+    def ask() -> None:
+        raise RaySystemError(error)
+
+    assert "asyncio" in TELLING
+    logging.getLogger("asyncio").addFilter(_is_news)
+    asyncio.get_running_loop().call_soon(ask)
+    await asyncio.sleep(0)
     assert (error in caplog.text) == is_told
