@@ -27,7 +27,7 @@ NUM_DIFFERENT = 128
 NUM_CLIENTS = 64  # each asks again when it is answered: the peak
 MAX_TOKENS = 64
 TIMES_PEAK = 10
-MAX_RATE = 300.0  # requests a second
+MAX_RATE = 600.0  # requests a second
 QUEUE_SECONDS = 3.0  # `max_queue_seconds`: what waits in the end is what a short request waits for then
 # After so long a client leaves: at least, and in times of what an answer takes at the peak.
 LEAVE_SECONDS, LEAVE_TIMES = 20.0, 6.0
