@@ -46,7 +46,7 @@ def make_checkpoint(
         weight_map = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
         index = {"metadata": {"total_size": num_bytes(shape)}, "weight_map": weight_map}
         _write_json(folder / "model.safetensors.index.json", index)
-    _write_json(folder / "config.json", _hf_config(shape))
+    _write_json(folder / "config.json", hf_config(shape))
 
 
 def make_folder(folder: Path) -> None:
@@ -67,7 +67,7 @@ def num_bytes(shape: Shape) -> int:
 
 def _tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
     """Name and shape of each tensor, in the order of writing."""
-    return read(_hf_config(shape)).shapes()
+    return read(hf_config(shape)).shapes()
 
 
 def _bytes_of(size: tuple[int, ...]) -> int:
@@ -129,7 +129,8 @@ def _to_bfloat16(values: np.ndarray) -> np.ndarray:
     return ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype("<u2")
 
 
-def _hf_config(shape: Shape) -> dict[str, Any]:
+def hf_config(shape: Shape) -> dict[str, Any]:
+    """What config.json says of it."""
     demo = json.loads((DEMO / "config.json").read_text(encoding="utf-8"))
     experts = {} if shape.experts is None else asdict(shape.experts) | {"decoder_sparse_step": 1, "mlp_only_layers": []}
     optional = {"head_dim": shape.head_dim, **experts}

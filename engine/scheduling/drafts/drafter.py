@@ -2,7 +2,7 @@
 
 A step that checks a guess takes up to twice as long as one that draws the next token alone, so a
 guess has to be likely. In any text two tokens recur by chance; what is being copied recurs as a
-whole. So that a text which copies nothing costs nothing, `prompt_lookup_min` tokens in common are
+whole. So that a text which copies nothing costs little, `prompt_lookup_min` tokens in common are
 enough only after a right guess: a sequence begins with twice as many, and needs twice as many again
 after each wrong one.
 """

@@ -25,32 +25,10 @@ from engine.core.parts import Parts
 from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
+from tests.benchmarks.gpu.shapes import SHAPES
 from tests.engine.support.arrivals import add_request
 
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
-_NAMES = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "intermediate_size",
-    "vocab_size",
-    "tie_word_embeddings",
-)
-COMMON = {
-    "architectures": ["Qwen2ForCausalLM"],
-    "model_type": "qwen2",
-    "max_position_embeddings": 32768,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1e6,
-    "dtype": "bfloat16",
-    "eos_token_id": 0,
-}
-SHAPES = {
-    "0.5b": COMMON | dict(zip(_NAMES, (896, 24, 14, 2, 4864, 151936, True), strict=True)),
-    "7b": COMMON | dict(zip(_NAMES, (3584, 28, 28, 4, 18944, 152064, False), strict=True)),
-    "quick": COMMON | dict(zip(_NAMES, (128, 2, 4, 2, 96, 10240, True), strict=True)),
-}
 NUM_REQUESTS, LONGEST = 256, 1024
 Work = list[tuple[list[int], SamplingParams]]
 Figures = dict[str, Any]

@@ -21,32 +21,12 @@ from parallel.spec import read
 from tests.benchmarks.gpu.estimate.costs import HOST_GRAPH, HOST_LAUNCH, LINEARS, Step, seconds
 from tests.benchmarks.gpu.estimate.gpus import GPUS, Gpu
 from tests.benchmarks.gpu.estimate.launches import Launch, recording
+from tests.benchmarks.gpu.shapes import SHAPES
 
 META = torch.device("meta")
 LONGEST = 32768
 NUM_TOP = 5  # logprobs of each row that asks for any
 MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 256, 2048  # as configured if nothing else is
-COMMON = {
-    "architectures": ["Qwen2ForCausalLM"],
-    "max_position_embeddings": LONGEST,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1e6,
-    "dtype": "bfloat16",
-}
-_NAMES = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "intermediate_size",
-    "vocab_size",
-)
-SHAPES = {
-    "0.5b": COMMON | dict(zip(_NAMES, (896, 24, 14, 2, 4864, 151936), strict=True)) | {"tie_word_embeddings": True},
-    "7b": COMMON | dict(zip(_NAMES, (3584, 28, 28, 4, 18944, 152064), strict=True)) | {"tie_word_embeddings": False},
-}
-
-
 MIXED = ((8, 56), (64, 150), (200, 500), (64, 1200), (0, 2048))  # rows, and those of a prompt beside them
 
 

@@ -15,7 +15,8 @@ from tests.benchmarks.gpu.estimate.exactness import fast_ops
 from tests.benchmarks.gpu.estimate.exactness import lines as exactness_lines
 from tests.benchmarks.gpu.estimate.gpus import GPUS
 from tests.benchmarks.gpu.estimate.launches import Launch, recording
-from tests.benchmarks.gpu.estimate.steps import SHAPES, estimate, lines, make_model
+from tests.benchmarks.gpu.estimate.steps import estimate, lines, make_model
+from tests.benchmarks.gpu.shapes import SHAPES
 from tests.ops.kernels.compiled import folded_cases
 from tests.ops.kernels.where import IS_INTERPRETED
 
