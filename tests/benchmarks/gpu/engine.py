@@ -25,9 +25,11 @@ from engine.core.parts import Parts
 from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
+from tests.benchmarks.gpu.profile import profiled
 from tests.benchmarks.gpu.shapes import SHAPES
 from tests.engine.support.arrivals import add_request
 
+NUM_PROFILED = 24  # steps
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
 NUM_REQUESTS, LONGEST = 256, 1024
 Work = list[tuple[list[int], SamplingParams]]
@@ -91,6 +93,9 @@ class Measured:
         """Each begins with what may still have to be compiled, at a few tokens."""
         for batch in self._load.batches:
             yield partial(self._batch, batch)
+        if self._device == "cuda":
+            for batch in self._load.batches:
+                yield partial(self._kernels, batch)
         yield self._mixed
         if self._load.many is not None:
             yield partial(self._many, *self._load.many)
@@ -107,6 +112,26 @@ class Measured:
             ms_a_step=1e3 * statistics.median(taken),
             weight_bytes=2 * _num_weights(SHAPES[self._shape]),
         )
+
+    def _kernels(self, batch: int) -> Figures:
+        """What the device does in such a step."""
+        engine = self._started()
+        for number, each in enumerate(self._work(batch, NUM_PROFILED + 64)):
+            add_request(engine, str(number), *each)
+        self._steps(lambda counts: counts[-8:] == [batch] * 8)
+        figures = profiled(lambda: self._steps(lambda counts: len(counts) == NUM_PROFILED))
+        while engine.has_unfinished_requests():
+            engine.step()
+        return self._named(batch=batch, context=self._load.context, **figures)
+
+    def _steps(self, is_enough: Callable[[list[int]], bool]) -> int:
+        """How many steps gave tokens; is_enough: by how many requests each of them gave some to."""
+        counts: list[int] = []
+        while not is_enough(counts):
+            assert self._started().has_unfinished_requests()
+            if outputs := self._started().step():
+                counts.append(len(outputs))
+        return len(counts)
 
     def _mixed(self) -> Figures:
         """How long a prompt waits for its first token, and how long sequences that decode meanwhile
