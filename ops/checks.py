@@ -102,6 +102,21 @@ def gated_sizes(gate: Tensor, x: Tensor, total: Tensor) -> torch.Size:
     return x.shape
 
 
+def token_sizes(
+    input_ids: Tensor, sources: Tensor, drawn: Tensor, slots: Tensor | None, token_ids: Tensor | None
+) -> int:
+    """Rows, of the arguments of `place_tokens`."""
+    check_shape("input_ids", input_ids, (None,), torch.int32)
+    check_shape("sources", sources, input_ids.shape[:1], torch.int32)
+    check_shape("drawn", drawn, (None,), torch.int32)
+    if (slots is None) != (token_ids is None):
+        raise ValueError("slots and token_ids are given together")
+    if slots is not None and token_ids is not None:
+        check_shape("slots", slots, input_ids.shape[:1], torch.int32)
+        check_shape("token_ids", token_ids, (None,), torch.int32)
+    return input_ids.shape[0]
+
+
 def check_weight(weight: Weight) -> None:
     """A matrix."""
     check_shape("weight", weight if isinstance(weight, Tensor) else weight.codes, (None, None))

@@ -254,6 +254,14 @@ class Ops(Protocol):
         prefill row.
         """
 
+    def place_tokens(
+        self, input_ids: Tensor, sources: Tensor, drawn: Tensor, slots: Tensor | None, token_ids: Tensor | None
+    ) -> None:
+        """In place on input_ids [T] int32: where sources [T] int32 is not negative, the token
+        drawn[sources], drawn [*] int32. Then token_ids[slots] = input_ids, if they are given: slots
+        [T] int32, token_ids [*] int32.
+        """
+
     def copy_blocks(self, cache: Tensor, pairs: Tensor) -> None:
         """cache [num_blocks, ...]: block pairs[i, 1] becomes a copy of block pairs[i, 0]; pairs [*,
         2], disjoint.

@@ -40,7 +40,7 @@ class ModelRunner:
         self._stage = model.stage
         self._speaks = speaks
         self.moves = Moves(cache if draft is None else joined(cache, draft[1]), model.ops, device, files)
-        self._inputs = Inputs(model)
+        self._inputs = Inputs(model, cache.token_ids)
         self._layers = Layers(model, cache, adapters)
         self._sampler = RowSampler(model, cache.token_ids, self._inputs, speaks=speaks)
         self._proposer = None if draft is None else Proposer(*draft)
@@ -56,9 +56,11 @@ class ModelRunner:
             "max_model_len": max_model_len,
             "max_num_batched_tokens": max_num_batched_tokens,
         }
-        self._layers.use_graphs(capture, **sizes)
+        self._layers.use_graphs(capture, self._inputs, **sizes)
         if self._stage.is_last:
-            self._sampler.use_graphs(capture, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
+            self._sampler.use_graphs(
+                capture, self._layers.hidden, max_num_seqs=max_num_seqs, max_model_len=max_model_len
+            )
         if self._proposer is not None:
             self._proposer.use_graphs(capture, **sizes)
 
@@ -72,7 +74,7 @@ class ModelRunner:
 
     def use_tapes(self, capture: Capture, *, max_model_len: int) -> None:
         """See `Layers.use_tapes`."""
-        self._layers.use_tapes(capture, max_model_len=max_model_len)
+        self._layers.use_tapes(capture, self._inputs, max_model_len=max_model_len)
         if self._proposer is not None:
             self._proposer.use_tapes(capture, max_model_len=max_model_len)
 
@@ -97,7 +99,7 @@ class ModelRunner:
             pooled = pool(hidden, request.pooled_ranges)  # before a graph that samples may write over them
         sampled = self._sampler.sample(request, hidden, late_masks) if self._stage.is_last else None
         if sampled is not None:
-            self._inputs.drawn.drew(request, sampled.token_ids)
+            self._inputs.drawn.drew(request, sampled.token_ids, is_in_ring=sampled.is_in_ring)
         guessed = None
         if self._proposer is not None and sampled is not None and len(request.drafting):
             guessed = self._proposer.propose(request, sampled.token_ids)

@@ -11,6 +11,7 @@ from engine.outputs import NO_FETCHED, NO_FLAGS, NO_SUMS, FetchedBlocks, Sampler
 from engine.step import ExecuteModelRequest
 from engine.worker.device.device import Device
 from engine.worker.device.transfer import Download
+from engine.worker.head.packed import PackedSample, unpacked
 from engine.worker.head.pooler import Pooled
 from engine.worker.head.sampler import Sampled
 
@@ -25,7 +26,7 @@ class PendingStep:
     def __init__(
         self,
         request: ExecuteModelRequest,
-        sampled: Sampled | None,
+        sampled: Sampled | PackedSample | None,
         device: Device,
         launched_ns: int,
         pooled: Pooled | None = None,
@@ -39,8 +40,12 @@ class PendingStep:
         self._epoch, self._step = request.epoch, request.step
         self._launched_ns = launched_ns
         self._columns: Download | None = None
+        self._num_packed: int | None = None  # rows, of one array that is all columns
         if sampled is not None:
-            own = [getattr(sampled, field.name) for field in fields(Sampled)]
+            if isinstance(sampled, PackedSample):
+                own, self._num_packed = [sampled.words], len(sampled.token_ids)
+            else:
+                own = [getattr(sampled, field.name) for field in fields(Sampled)]
             self._has_pooled = pooled is not None
             own += [] if pooled is None else [pooled.sums, pooled.are_finite]
             self._columns = Download(own if guessed is None else [*own, guessed])
@@ -55,6 +60,8 @@ class PendingStep:
             return None
         elapsed_ns = time.perf_counter_ns() - max(self._launched_ns, free_since_ns)
         arrays = self._columns.arrays()
+        if self._num_packed is not None:
+            arrays = unpacked(arrays[0], self._num_packed) + arrays[1:]
         columns, more = arrays[:_NUM_COLUMNS], arrays[_NUM_COLUMNS:]
         pooled = more[:2] if self._has_pooled else [NO_SUMS, NO_FLAGS]
         guessed = more[2 * self._has_pooled :]

@@ -3,7 +3,8 @@ exact.
 
 Exact: an element is computed by the same operations in the same order whatever rows, sequences,
 threads and tensor-parallel ranks there are beside it. ISA is the level in use; bits may differ
-between levels. Block moves are not worth a kernel: they are the reference's functions.
+between levels. Moves of blocks and tokens are not worth a kernel: they are the reference's
+functions.
 """
 
 from ops.cpu.activation import silu_and_mul
@@ -35,6 +36,7 @@ from ops.cpu.matmul.linear import (
 from ops.cpu.matmul.moe import add_gated, experts_tree, prepare_experts, route
 from ops.cpu.norm import add, add_rms_norm, qk_norm, rms_norm
 from ops.reference.attention.blocks import copy_blocks, swap_blocks
+from ops.reference.tokens import place_tokens
 
 NAME = "cpu"
 EXACT = True
@@ -77,6 +79,7 @@ __all__ = [
     "make_adapter",
     "make_adapter_slots",
     "paged_attention",
+    "place_tokens",
     "prepare_embedding",
     "prepare_experts",
     "prepare_gate_up",

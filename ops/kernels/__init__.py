@@ -31,6 +31,7 @@ from ops.kernels.matmul.linear import (
 from ops.kernels.matmul.moe import experts_tree, prepare_experts
 from ops.kernels.matmul.route import add_gated, route
 from ops.kernels.norm import add, add_rms_norm, qk_norm, rms_norm
+from ops.kernels.tokens import place_tokens
 from ops.reference.logits.mask import apply_mask
 from ops.reference.matmul.adapter import make_adapter_slots
 
@@ -65,6 +66,7 @@ __all__ = [
     "make_adapter",
     "make_adapter_slots",
     "paged_attention",
+    "place_tokens",
     "prepare_embedding",
     "prepare_experts",
     "prepare_gate_up",

@@ -32,6 +32,7 @@ from ops.reference.matmul.linear import (
 )
 from ops.reference.matmul.moe import add_gated, experts_tree, prepare_experts, route
 from ops.reference.norm import add, add_rms_norm, qk_norm, rms_norm
+from ops.reference.tokens import place_tokens
 
 NAME = "reference"
 EXACT = False
@@ -64,6 +65,7 @@ __all__ = [
     "make_adapter",
     "make_adapter_slots",
     "paged_attention",
+    "place_tokens",
     "prepare_embedding",
     "prepare_experts",
     "prepare_gate_up",

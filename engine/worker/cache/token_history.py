@@ -35,7 +35,9 @@ class TokenHistory:
         self._inputs = inputs
 
     def write(self, request: ExecuteModelRequest) -> None:
-        """Put the step's input ids where its keys and values go."""
+        """Put the step's input ids where its keys and values go, unless its layers have."""
+        if self._inputs.keeps_history:
+            return
         has_carried = bool(len(request.carried_rows))
         input_ids = request.input_ids.copy() if has_carried else request.input_ids
         if self._slots.device.type == "cpu":  # a tenth of what calls of torch take

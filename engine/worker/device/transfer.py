@@ -75,6 +75,8 @@ class Download:
 def join(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors' bytes one after the other."""
     parts = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors if tensor.numel()]
+    if len(parts) == 1:
+        return parts[0]
     return torch.cat(parts) if parts else tensors[0].new_empty(0, dtype=torch.uint8)
 
 

@@ -26,7 +26,7 @@ class Proposer:
         """`cache`: of the draft model, with the token ids of the model's."""
         self._model = model
         self._layers = Layers(model, cache, (0, 0, 0))
-        self._inputs = Inputs(model)
+        self._inputs = Inputs(model, None)
         self._sampler = RowSampler(model, cache.token_ids, self._inputs, speaks=False)
         self._num_passes = 0
 
@@ -36,15 +36,16 @@ class Proposer:
         """As `ModelRunner.use_graphs`."""
         self._layers.use_graphs(
             capture,
+            self._inputs,
             max_num_seqs=max_num_seqs,
             max_model_len=max_model_len,
             max_num_batched_tokens=max_num_batched_tokens,
         )
-        self._sampler.use_graphs(capture, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
+        self._sampler.use_graphs(capture, self._layers.hidden, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
 
     def use_tapes(self, capture: Capture, *, max_model_len: int) -> None:
         """As `Layers.use_tapes`."""
-        self._layers.use_tapes(capture, max_model_len=max_model_len)
+        self._layers.use_tapes(capture, self._inputs, max_model_len=max_model_len)
 
     def capture_graphs(self) -> None:
         """As `ModelRunner.capture_graphs`."""
@@ -76,5 +77,5 @@ class Proposer:
         known = with_known_ids(request, self._model.config.vocab_size)
         hidden = self._layers.run(known, self._inputs)
         sampled = self._sampler.sample(request, hidden, none_follow)
-        self._inputs.drawn.keep(request.step, sampled.token_ids)
+        self._inputs.drawn.keep(request.step, sampled.token_ids, is_in_ring=sampled.is_in_ring)
         return sampled.token_ids

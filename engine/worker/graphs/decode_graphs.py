@@ -18,8 +18,10 @@ from torch import Tensor
 from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import BLOCK_SIZE
 from engine.worker.device.device import Capture
-from engine.worker.device.transfer import upload
 from engine.worker.graphs.graphs import Graphs
+from engine.worker.graphs.page import Page
+from engine.worker.head.drawn_tokens import DrawnTokens
+from engine.worker.inputs import Inputs
 from engine.worker.step_tensors import StepTensors, table_arrays, write_tables
 from ops.interface import AttentionMetadata
 
@@ -50,6 +52,8 @@ class DecodeGraphs:
         num_kv_heads: int,
         device: torch.device,
         embed: Callable[[Tensor], Tensor] | None = None,
+        inputs: Inputs | None = None,
+        hidden: Tensor | None = None,
         is_warmed_up: bool = True,
     ) -> None:
         """sizes, context_limits: what steps are padded to; both ascend.
@@ -57,18 +61,22 @@ class DecodeGraphs:
         received: hidden size and dtype of the residual that a graph reads, which comes from the
         stage before or, on the first stage, from `embed`: what input_ids [T] int32 are before any
         graph. None: a graph reads input_ids. is_warmed_up: see `Graphs`; then the largest is
-        captured before any other, whose memory they share. num_kv_heads: of this rank.
+        captured before any other, whose memory they share. num_kv_heads: of this rank. inputs: what
+        places a step's tokens, within the graph. hidden [*, D]: for what comes out of all graphs;
+        None: each has its own.
         """
         self._forward = forward
         self._sizes = sizes
         self._limits = context_limits
-        self._device = device
         self._embed = embed
+        self._inputs = inputs
+        self._hidden = hidden
         largest = sizes[-1], context_limits[-1]
         self._graphs = Graphs(capture, (largest,) if is_warmed_up else (), is_warmed_up=is_warmed_up)
         most_rows, longest = largest
         whole = -(-most_rows // 4) * 4  # rows of 16 bytes, for which kernels are compiled
-        self._columns = torch.zeros((4, whole), dtype=torch.int32, device=device)
+        self._page = Page({"columns": ((5, whole), np.dtype(np.int32))}, device)
+        self._columns = self._page.tensors["columns"]
         self._tables = torch.zeros((most_rows, -(-longest // BLOCK_SIZE)), dtype=torch.int32, device=device)
         self._query_starts = torch.arange(most_rows + 1, dtype=torch.int32, device=device)
         self._arrivals = torch.zeros((most_rows, num_kv_heads), dtype=torch.int32, device=device)
@@ -93,12 +101,11 @@ class DecodeGraphs:
         keys = [(size, limit) for limit in reversed(self._limits) for size in reversed(self._sizes)]
         self._graphs.capture_all(keys, self._compute_of, "decode steps")
 
-    def run(self, request: ExecuteModelRequest, fill_ids: Callable[[Tensor], None], received: Tensor | None) -> Tensor:
+    def run(self, request: ExecuteModelRequest, drawn: DrawnTokens, received: Tensor | None) -> Tensor:
         """What comes out of this stage [T, D], which is the next step's to overwrite: for later
         work of this stream.
 
-        fill_ids writes the tokens that the driver does not know yet over input_ids. received: from
-        the stage before.
+        drawn: has the tokens that the driver does not know yet. received: from the stage before.
         """
         num_rows, longest = len(request.input_ids), int(request.context_lens.max())
         size = next(size for size in self._sizes if size >= num_rows)
@@ -106,36 +113,53 @@ class DecodeGraphs:
         if (size, limit) not in self._graphs:
             self._clear()  # rows of an earlier step would write into blocks that are others' by now
         replay = self._graphs.of((size, limit), self._compute_of)
-        self._fill(request, size)
-        fill_ids(self._columns[0, :size])
+        if not self._fill(request, size, drawn):
+            drawn.fill(request, self._columns[0, :size])
         if self._embed is not None:
             received = self._embed(self._columns[0, :num_rows])
         if self._residual is not None:
             assert received is not None
             self._residual.zero_()  # of padding rows, what earlier steps have added up
             self._residual[:num_rows] = received
-        return replay()[:num_rows]
+        result = replay()
+        return (result if self._hidden is None else self._hidden)[:num_rows]
 
     def _compute_of(self, size: int, limit: int) -> Callable[[], Tensor]:
-        return partial(self._forward, self._step_tensors(size, limit))
+        forward, tensors = self._forward, self._step_tensors(size, limit)
+        if self._inputs is None or self._hidden is None:
+            return partial(forward, tensors)
+        place, hidden = self._inputs.place, self._hidden[:size]
+        input_ids, _, slot_mapping, _, sources = self._columns[:, :size]
+
+        def compute() -> Tensor:
+            place(input_ids, sources, slot_mapping)
+            return hidden.copy_(forward(tensors))
+
+        return compute
 
     def _clear(self) -> None:
         self._columns.zero_()
         self._columns[3] = 1
+        self._columns[4] = -1
         self._tables.zero_()
 
-    def _fill(self, request: ExecuteModelRequest, size: int) -> None:
+    def _fill(self, request: ExecuteModelRequest, size: int, drawn: DrawnTokens) -> bool:
+        """Whether tokens that the driver does not know yet will be placed."""
         num_rows = len(request.input_ids)
-        columns = np.zeros((4, size), np.int32)
-        columns[:, :num_rows] = request.input_ids, request.positions, request.slot_mapping, request.context_lens
+        columns = np.zeros(self._columns.shape, np.int32)
+        columns[0, :num_rows] = request.input_ids
+        columns[1, :num_rows] = request.positions
+        columns[2, :num_rows] = request.slot_mapping
+        columns[3, :num_rows] = request.context_lens
         columns[3, num_rows:] = 1
-        blocks = table_arrays(request, self._tables.shape[1], size)
-        filled = upload({"columns": columns, **blocks}, self._device)
-        self._columns[:, :size] = filled["columns"]
+        columns[4, num_rows:] = -1
+        are_placed = drawn.sources(request, columns[4, :num_rows])
+        filled = self._page.write({"columns": columns}, table_arrays(request, self._tables.shape[1], size))
         write_tables(filled, self._tables)
+        return are_placed
 
     def _step_tensors(self, size: int, longest: int) -> StepTensors:
-        input_ids, positions, slot_mapping, context_lens = self._columns[:, :size]
+        input_ids, positions, slot_mapping, context_lens, _ = self._columns[:, :size]
         metadata = AttentionMetadata(
             query_starts=self._query_starts[: size + 1],
             context_lens=context_lens,

@@ -1,5 +1,6 @@
 """A stage's layers over one step: launched one by one, or replayed from a graph or tape."""
 
+import torch
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest
@@ -7,9 +8,9 @@ from engine.worker.adapters.kept import Adapters
 from engine.worker.cache.kv_cache import KVCache
 from engine.worker.device.device import Capture
 from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs, Forward
-from engine.worker.graphs.graphs import batch_sizes, context_limits
+from engine.worker.graphs.graphs import batch_sizes, context_limits, mixed_sizes
 from engine.worker.graphs.mixed_graphs import MixedGraphs
-from engine.worker.inputs import Inputs
+from engine.worker.inputs import MAX_LOGITS_ROWS, Inputs
 from parallel.adapters.adapter import RowAdapters
 from parallel.decoder import Decoder
 
@@ -29,12 +30,18 @@ class Layers:
         self.mixed_graphs: MixedGraphs | None = None
 
     def use_graphs(
-        self, capture: Capture, *, max_num_seqs: int, max_model_len: int, max_num_batched_tokens: int
+        self, capture: Capture, inputs: Inputs, *, max_num_seqs: int, max_model_len: int, max_num_batched_tokens: int
     ) -> None:
         """Run decode steps, and small mixed ones, by what `capture` makes of them from now on: CUDA
-        graphs.
+        graphs. No step may be under way.
         """
+        inputs.drawn.make_ring(max(max_num_seqs, MAX_LOGITS_ROWS), self._model.device)
         forward = _forward_of(self._model, self._cache, None)
+        self.hidden = hidden = torch.zeros(
+            (max(mixed_sizes(max_num_batched_tokens)[-1], max_num_seqs), self._hidden_size),
+            dtype=self._model.dtype,
+            device=self._model.device,
+        )
         received = None if self._model.stage.is_first else (self._hidden_size, self._model.dtype)
         self.mixed_graphs = MixedGraphs(
             forward,
@@ -42,10 +49,9 @@ class Layers:
             max_num_rows=max_num_batched_tokens,
             max_num_seqs=max_num_seqs,
             max_model_len=max_model_len,
-            hidden_size=self._hidden_size,
-            dtype=self._model.dtype,
+            hidden=hidden,
             is_first=self._model.stage.is_first,
-            device=self._model.device,
+            inputs=inputs,
         )
         self.graphs = DecodeGraphs(
             forward,
@@ -55,14 +61,18 @@ class Layers:
             received=received,
             num_kv_heads=self._model.num_kv_heads,
             device=self._model.device,
+            inputs=inputs,
+            hidden=hidden,
         )
 
-    def use_tapes(self, capture: Capture, *, max_model_len: int) -> None:
+    def use_tapes(self, capture: Capture, inputs: Inputs, *, max_model_len: int) -> None:
         """Run decode steps of few rows by what `capture` makes of them from now on: tapes of kernel
         calls.
 
-        Embeddings are computed before: they take functions of torch, which cannot be on a tape.
+        Embeddings are computed before: they take functions of torch, which cannot be on a tape. No
+        step may be under way.
         """
+        inputs.drawn.drop_ring()
         self.graphs = self._tapes(_forward_of(self._model, self._cache, None), capture, max_model_len)
         if self._has_adapters:
             forward = _forward_of(self._model, self._cache, self._adapters.places)
@@ -104,7 +114,7 @@ class Layers:
         if graphs is not None:
             if adapters is not None:
                 self._adapters.places.assign(adapters)
-            result = graphs.run(request, lambda input_ids: inputs.drawn.fill(request, input_ids), received)
+            result = graphs.run(request, inputs.drawn, received)
             if not stage.is_last:
                 result = result.clone()  # the next step may begin before it has been sent
         else:

@@ -16,13 +16,14 @@ from torch import Tensor
 from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import BLOCK_SIZE
 from engine.worker.device.device import Capture
-from engine.worker.device.transfer import upload
 from engine.worker.graphs.decode_graphs import Forward
 from engine.worker.graphs.graphs import Graphs, mixed_sizes
+from engine.worker.graphs.page import Page
+from engine.worker.head.drawn_tokens import DrawnTokens
+from engine.worker.inputs import Inputs
 from engine.worker.step_tensors import StepTensors, table_arrays, write_tables
 from ops.interface import AttentionMetadata
 
-_NO_ROWS = np.empty((3, 0), np.int32)
 _NO_START = np.zeros(1, np.int32)
 _NO_LENGTHS = np.empty(0, np.int32)
 
@@ -38,29 +39,35 @@ class MixedGraphs:
         max_num_rows: int,
         max_num_seqs: int,
         max_model_len: int,
-        hidden_size: int,
-        dtype: torch.dtype,
+        hidden: Tensor,
         is_first: bool,
-        device: torch.device,
+        inputs: Inputs,
     ) -> None:
-        """max_num_rows: of a step. hidden_size, dtype: of the residual stream, which a graph reads
-        unless it is the first stage's.
+        """max_num_rows: of a step. hidden [*, D]: for what comes out of all graphs, in the type of
+        the residual stream, which a graph reads unless it is the first stage's. inputs: what places
+        a step's tokens, within the graph.
         """
         self._forward = forward
         self._sizes = mixed_sizes(max_num_rows)
         self._num_seqs = max_num_seqs + 1
         self._longest = max_model_len
-        self._device = device
+        self._inputs = inputs
+        device = hidden.device
         most_rows = self._sizes[-1]
         self._graphs = Graphs(capture, ((most_rows,),))
         whole = -(-most_rows // 4) * 4  # rows of 16 bytes, for which kernels are compiled
         width = -(-max(max_model_len, most_rows) // BLOCK_SIZE)
-        self._columns = torch.zeros((3, whole), dtype=torch.int32, device=device)
-        self._query_starts = torch.zeros(self._num_seqs + 1, dtype=torch.int32, device=device)
-        self._context_lens = torch.zeros(self._num_seqs, dtype=torch.int32, device=device)
+        int32 = np.dtype(np.int32)
+        parts = {
+            "columns": ((4, whole), int32),
+            "starts": ((self._num_seqs + 1,), int32),
+            "lengths": ((self._num_seqs,), int32),
+        }
+        self._page = Page(parts, device)
+        self._columns, self._query_starts, self._context_lens = self._page.tensors.values()
         self._tables = torch.zeros((self._num_seqs, width), dtype=torch.int32, device=device)
-        self._hidden = torch.zeros((most_rows, hidden_size), dtype=dtype, device=device)
-        self._residual = None if is_first else torch.zeros_like(self._hidden)
+        self._hidden = hidden
+        self._residual = None if is_first else torch.zeros_like(hidden[:most_rows])
 
     @property
     def num_captured(self) -> int:
@@ -77,55 +84,65 @@ class MixedGraphs:
         """As `DecodeGraphs.capture_all`."""
         self._graphs.capture_all([(size,) for size in reversed(self._sizes)], self._compute_of, "mixed steps")
 
-    def run(self, request: ExecuteModelRequest, fill_ids: Callable[[Tensor], None], received: Tensor | None) -> Tensor:
+    def run(self, request: ExecuteModelRequest, drawn: DrawnTokens, received: Tensor | None) -> Tensor:
         """As `DecodeGraphs.run`."""
         num_rows = len(request.input_ids)
         size = next(size for size in self._sizes if size >= num_rows)
         replay = self._graphs.of((size,), self._compute_of)
-        rows = np.stack((request.input_ids, request.positions, request.slot_mapping))
+        sources = np.empty(num_rows, np.int32)
+        are_placed = drawn.sources(request, sources)
+        rows = (request.input_ids, request.positions, request.slot_mapping, sources)
         blocks = table_arrays(
             request, self._tables.shape[1], len(request.context_lens) + 1, least_width=_num_blocks(size - num_rows)
         )
         self._fill(size, rows, request.query_starts, request.context_lens, blocks)
-        fill_ids(self._columns[0, :size])
+        if not are_placed:
+            drawn.fill(request, self._columns[0, :size])
         if self._residual is not None:
             assert received is not None
             self._residual[num_rows:size].zero_()  # of padding rows, what earlier steps have added up
             self._residual[:num_rows] = received
-        return replay()[:num_rows]
+        replay()
+        return self._hidden[:num_rows]
 
     def _compute_of(self, size: int) -> Callable[[], Tensor]:
         """For what is captured at once: the buffers have padding rows alone."""
         blocks = {"tables": np.zeros((1, _num_blocks(size)), np.int32)}
-        self._fill(size, _NO_ROWS, _NO_START, _NO_LENGTHS, blocks)
+        self._fill(size, 4 * (_NO_LENGTHS,), _NO_START, _NO_LENGTHS, blocks)
         forward, tensors, hidden = self._forward, self._step_tensors(size), self._hidden[:size]
-        return lambda: hidden.copy_(forward(tensors))  # all graphs have it: none keeps memory of its own
+        place = self._inputs.place
+        input_ids, _, slot_mapping, sources = self._columns[:, :size]
+
+        def compute() -> Tensor:
+            place(input_ids, sources, slot_mapping)
+            return hidden.copy_(forward(tensors))  # all graphs have it: none keeps memory of its own
+
+        return compute
 
     def _fill(
         self,
         size: int,
-        rows: np.ndarray,
+        rows: tuple[np.ndarray, ...],
         query_starts: np.ndarray,
         context_lens: np.ndarray,
         blocks: Mapping[str, np.ndarray],
     ) -> None:
-        """rows [3, T]: ids, positions and slots; blocks: those of the padding, last."""
-        num_rows, num_seqs = rows.shape[1], len(context_lens)
-        columns = np.zeros((3, size), np.int32)
-        columns[:, :num_rows] = rows
+        """rows, [T] each: ids, positions, slots and sources; blocks: those of the padding, last."""
+        num_rows, num_seqs = len(rows[0]), len(context_lens)
+        columns = np.zeros(self._columns.shape, np.int32)
+        for column, values in zip(columns, rows, strict=True):
+            column[:num_rows] = values
+        columns[3, num_rows:] = -1
         starts = np.full(self._num_seqs + 1, size, np.int32)
         starts[: num_seqs + 1] = query_starts
         lengths = np.zeros(self._num_seqs, np.int32)
         lengths[:num_seqs] = context_lens
         lengths[num_seqs] = size - num_rows
-        filled = upload({"columns": columns, "starts": starts, "lengths": lengths, **blocks}, self._device)
-        self._columns[:, :size] = filled["columns"]
-        self._query_starts.copy_(filled["starts"])
-        self._context_lens.copy_(filled["lengths"])
+        filled = self._page.write({"columns": columns, "starts": starts, "lengths": lengths}, blocks)
         write_tables(filled, self._tables)
 
     def _step_tensors(self, size: int) -> StepTensors:
-        input_ids, positions, slot_mapping = self._columns[:, :size]
+        input_ids, positions, slot_mapping, _ = self._columns[:, :size]
         metadata = AttentionMetadata(
             query_starts=self._query_starts,
             context_lens=self._context_lens,

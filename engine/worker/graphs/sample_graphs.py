@@ -19,19 +19,11 @@ from engine.sampling_columns import SamplingColumns
 from engine.worker.cache.kv_cache import BLOCK_SIZE
 from engine.worker.cache.token_history import Histories
 from engine.worker.device.device import Capture
-from engine.worker.device.transfer import upload
 from engine.worker.graphs.graphs import KINDS, NUM_KINDS, PENALIZED, TOLD, Graphs, batch_sizes, history_size
-from engine.worker.head.sampler import (
-    DRAW,
-    PENALTIES,
-    Sampled,
-    choose,
-    draws_of,
-    has_penalties,
-    is_common,
-    split,
-    without_logprobs,
-)
+from engine.worker.graphs.page import Page
+from engine.worker.head.drawn_tokens import DrawnTokens, drawn_nowhere
+from engine.worker.head.packed import PackedSample
+from engine.worker.head.sampler import DRAW, PENALTIES, choose, draws_of, has_penalties, is_common
 from ops.interface import Ops
 
 # What a graph reads of each row, but for its seed of 64 bits; numbers of another type than int32.
@@ -50,21 +42,28 @@ class SampleGraphs:
         *,
         max_num_rows: int,
         max_model_len: int,
-        hidden_size: int,
-        dtype: torch.dtype,
-        device: torch.device,
+        hidden: Tensor,
+        drawn: DrawnTokens,
     ) -> None:
         """logits: hidden [R, D] dtype of the last stage -> [R, V] float32, on all ranks of the
-        stage.
+        stage. hidden [*, D]: what graphs read. drawn: where they leave their tokens, in its ring.
         """
         self._logits = logits
         self._ops = ops
         self._sizes = batch_sizes(max_num_rows)
         self._graphs = Graphs(capture, ((self._sizes[-1], PENALIZED),))  # keys: of rows, kind
         whole = -(-max_num_rows // 4) * 4  # rows of 16 bytes, for which kernels are compiled
-        self._words = torch.zeros((len(_WORDS), whole), dtype=torch.int32, device=device)
-        self._seeds = torch.zeros(max_num_rows, dtype=torch.int64, device=device)
-        self._hidden = torch.zeros((max_num_rows, hidden_size), dtype=dtype, device=device)
+        assert drawn.ring is not None, "there is no ring of drawn tokens"
+        self._drawn, self._ring, device = drawn, drawn.ring, hidden.device
+        int32, int64 = np.dtype(np.int32), np.dtype(np.int64)
+        parts: dict[str, tuple[tuple[int, ...], np.dtype]] = {
+            "words": ((len(_WORDS), whole), int32),
+            "seeds": ((max_num_rows,), int64),
+            "row": ((1,), int64),
+        }
+        self._page = Page(parts, device)
+        self._words, self._seeds, self._row = self._page.tensors.values()
+        self._hidden = hidden
         self._history = torch.zeros(history_size(max_num_rows, max_model_len), dtype=torch.int32, device=device)
         self._history_places = torch.zeros((2, whole), dtype=torch.int32, device=device)  # starts, lengths
 
@@ -81,44 +80,51 @@ class SampleGraphs:
     def capture_all(self) -> None:
         """As `DecodeGraphs.capture_all`."""
         self._history_places.zero_()
+        self._row.fill_(drawn_nowhere(self._ring))
         keys = [(size, kind) for size in reversed(self._sizes) for kind in range(NUM_KINDS)]
         self._graphs.capture_all(keys, self._compute_of, "sampling")
 
-    def run(self, hidden: Tensor, columns: SamplingColumns, histories: Histories | None = None) -> Sampled:
+    def run(self, hidden: Tensor, columns: SamplingColumns, histories: Histories | None = None) -> PackedSample:
         """hidden [R, D] dtype of the sampled rows; `histories`: theirs, if any row has a penalty.
-        What comes back is the caller's to keep.
+        The next step overwrites what comes back: for later work of this stream.
         """
         num_rows = len(hidden)
         size = next(size for size in self._sizes if size >= num_rows)
-        self._hidden[:num_rows] = hidden  # before another graph is captured or replayed, in whose memory it lies
+        if not _begins(hidden, self._hidden):
+            self._hidden[:num_rows] = hidden
         kind = _kind_of(columns) if histories is None else PENALIZED
+        if (size, kind) not in self._graphs:
+            self._row.fill_(drawn_nowhere(self._ring))  # what is kept of earlier steps is still wanted
         replay = self._graphs.of((size, kind), self._compute_of)
         self._fill(columns, size, histories)
-        drawn = replay().clone()[:, :num_rows]
-        plain = without_logprobs(*split(drawn))
-        if kind != TOLD:
-            return plain
-        nothing = plain.top_ids.view(num_rows, 0), plain.top_logprobs.view(num_rows, 0)
-        return Sampled(plain.token_ids, plain.is_finite, drawn[2].view(torch.float32), drawn[3], *nothing)
+        words = replay()
+        if words.device.type == "cpu":
+            words = words.clone()  # a device's are copied to the host before the next step's come
+        return PackedSample(words, self._ring[self._drawn.next_row, :num_rows])
 
     def _compute_of(self, size: int, kind: int) -> Callable[[], Tensor]:
         words = {name: self._words[row, :size] for row, name in enumerate(_WORDS)}
         wanted = {name: column.view(torch.float32) if name in _FLOATS else column for name, column in words.items()}
         wanted["seed"] = self._seeds[:size]
         logits, hidden, ops = self._logits, self._hidden[:size], self._ops
+        ring, row = self._ring[:, :size], self._row
         histories = Histories(self._history, *self._history_places[:, :size])
 
+        def kept(drawn: Tensor) -> Tensor:
+            ring.index_copy_(0, row, drawn[:1])
+            return drawn
+
         def compute() -> Tensor:
-            return choose(logits(hidden), wanted, ops, KINDS[kind])
+            return kept(choose(logits(hidden), wanted, ops, KINDS[kind]))
 
         def compute_penalized() -> Tensor:
             own = logits(hidden)
             ops.apply_penalties(own, *histories, *(wanted[name] for name in PENALTIES))
-            return choose(own, wanted, ops, "any")
+            return kept(choose(own, wanted, ops, "any"))
 
         def compute_told() -> Tensor:
             own = logits(hidden)
-            drawn = choose(own, wanted, ops, "any")
+            drawn = kept(choose(own, wanted, ops, "any"))
             logprobs, ranks, _, _ = ops.token_logprobs(own, drawn[0], 0)
             return torch.cat((drawn, torch.stack((logprobs.view(torch.int32), ranks))))
 
@@ -128,21 +134,27 @@ class SampleGraphs:
         """Padding rows have temperature 0 and no history: their likeliest token, whatever they
         hold.
         """
-        words = np.zeros((len(_WORDS), size), np.int32)
+        words = np.zeros(self._words.shape, np.int32)
         for row, name in zip(words, _WORDS, strict=True):
             column = columns.whole(name) if histories is not None else getattr(columns, name)
             row[: len(column)] = column.view(np.int32)
-        seeds = np.zeros(size, np.int64)
+        seeds = np.zeros(self._seeds.shape, np.int64)
         seeds[: len(columns.seed)] = columns.seed.view(np.int64)
-        filled = upload({"words": words, "seeds": seeds}, self._words.device)
-        self._words[:, :size] = filled["words"]
-        self._seeds[:size] = filled["seeds"]
+        self._page.write({"words": words, "seeds": seeds, "row": np.array([self._drawn.next_row])})
         if histories is not None:
             num_rows = len(columns.seed)
             self._history[: len(histories.ids)] = histories.ids
             self._history_places[0, :num_rows] = histories.starts
             self._history_places[1, :num_rows] = histories.lengths
             self._history_places[1, num_rows:size] = 0
+
+
+def _begins(rows: Tensor, buffer: Tensor) -> bool:
+    """Whether rows are the first of buffer's."""
+    return (
+        rows.untyped_storage()._cdata == buffer.untyped_storage()._cdata
+        and rows.storage_offset() == buffer.storage_offset()
+    )
 
 
 def _kind_of(columns: SamplingColumns) -> int:

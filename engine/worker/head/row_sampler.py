@@ -11,6 +11,7 @@ from engine.worker.cache.token_history import TokenHistory
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
 from engine.worker.graphs.sample_graphs import SampleGraphs
+from engine.worker.head.packed import PackedSample
 from engine.worker.head.sampler import Sampled, has_penalties, num_top_logprobs, sample, take_rows
 from engine.worker.inputs import MAX_LOGITS_ROWS, Inputs
 from parallel.decoder import Decoder
@@ -23,24 +24,28 @@ class RowSampler:
 
     def __init__(self, model: Decoder, token_ids: Tensor, inputs: Inputs, *, speaks: bool) -> None:
         self._model = model
+        self._inputs = inputs
         self._history = TokenHistory(token_ids, inputs)
         self._speaks = speaks
         self.graphs: SampleGraphs | None = None
 
-    def use_graphs(self, capture: Capture, *, max_num_seqs: int, max_model_len: int) -> None:
-        """Sample common rows by what `capture` makes of that from now on."""
+    def use_graphs(self, capture: Capture, hidden: Tensor, *, max_num_seqs: int, max_model_len: int) -> None:
+        """Sample common rows by what `capture` makes of that from now on. hidden [*, D]: where
+        graphs of layers leave their rows.
+        """
         self.graphs = SampleGraphs(
             self._model.logits,
             self._model.ops,
             capture,
             max_num_rows=min(max_num_seqs, MAX_LOGITS_ROWS),
             max_model_len=max_model_len,
-            hidden_size=self._model.config.layer.hidden_size,
-            dtype=self._model.dtype,
-            device=self._model.device,
+            hidden=hidden,
+            drawn=self._inputs.drawn,
         )
 
-    def sample(self, request: ExecuteModelRequest, hidden: Tensor | None, late_masks: LateMasks) -> Sampled:
+    def sample(
+        self, request: ExecuteModelRequest, hidden: Tensor | None, late_masks: LateMasks
+    ) -> Sampled | PackedSample:
         """hidden [T, D] dtype of the step; None if it has no rows."""
         if hidden is not None:
             self._history.write(request)

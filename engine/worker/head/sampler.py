@@ -7,7 +7,7 @@ are one op.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -63,6 +63,7 @@ class Sampled:
     ranks: Tensor  # [R] or [0] int32
     top_ids: Tensor  # [R, K] or [0, 0] int32
     top_logprobs: Tensor  # [R, K] or [0, 0] float32
+    is_in_ring: ClassVar[bool] = False  # of drawn tokens: see `PackedSample`
 
 
 def sample(

@@ -20,7 +20,7 @@ def model(request: pytest.FixtureRequest) -> object:
 
 @pytest.fixture
 def inputs(model: object) -> Inputs:
-    made = Inputs(model)
+    made = Inputs(model, None)
     for step in range(5):
         made.drawn.keep(step, torch.tensor([10 * step, 10 * step + 1], dtype=torch.int32))
     return made

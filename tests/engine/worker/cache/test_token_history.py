@@ -24,7 +24,7 @@ def model() -> Decoder:
 
 @pytest.fixture
 def inputs(model: Decoder) -> Inputs:
-    return Inputs(model)
+    return Inputs(model, None)
 
 
 @pytest.fixture

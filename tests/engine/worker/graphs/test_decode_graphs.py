@@ -20,6 +20,7 @@ from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
 from engine.worker.device.cpu import CpuDevice
 from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs, is_decode
+from engine.worker.head.drawn_tokens import DrawnTokens
 from engine.worker.model_runner import ModelRunner
 from engine.worker.step_tensors import StepTensors
 from engine.worker.worker import Worker
@@ -244,9 +245,9 @@ def test_a_step_that_runs_out_of_memory_before_the_capture_fails() -> None:
     )
     step = make_step(0, [Part([5, 6, 7], 2, [1])])
     with pytest.raises(torch.OutOfMemoryError):
-        graphs.run(step, lambda input_ids: None, None)
+        graphs.run(step, DrawnTokens(Stage(0, 1, None)), None)
     assert graphs.num_captured == 0
-    assert graphs.run(step, lambda input_ids: None, None).tolist() == [[2.0]]
+    assert graphs.run(step, DrawnTokens(Stage(0, 1, None)), None).tolist() == [[2.0]]
     assert graphs.num_captured == 2
 
 

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
-from engine.worker.device.transfer import upload
-from engine.worker.graphs import mixed_graphs
 from engine.worker.graphs.decode_graphs import is_decode
 from engine.worker.graphs.graphs import mixed_sizes
 from engine.worker.graphs.mixed_graphs import MixedGraphs
+from engine.worker.graphs.page import NOTHING, Page
 from engine.worker.worker import Worker
 from tests.engine.worker.graphs.test_decode_graphs import (
     SIZES,
@@ -101,11 +100,18 @@ def test_what_is_not_filled_is_noticed(array: str, monkeypatch: pytest.MonkeyPat
     steps = [step for step in walk(0, 12) if len(step.input_ids) > len(step.context_lens)]
     expected = run(new_runner("as they come"), steps)
 
-    def upload_others(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
-        filled = upload(arrays, device)
-        return filled | {array: torch.zeros_like(filled[array])}
+    write = Page.write
 
-    monkeypatch.setattr(mixed_graphs, "upload", upload_others)
+    def write_others(
+        page: Page, parts: Mapping[str, np.ndarray], more: Mapping[str, np.ndarray] = NOTHING
+    ) -> dict[str, Tensor]:
+        parts, more = (
+            {name: values if name != array else np.zeros_like(values) for name, values in each.items()}
+            for each in (parts, more)
+        )
+        return write(page, parts, more)
+
+    monkeypatch.setattr(Page, "write", write_others)
     try:
         assert run(graphed(), steps) != expected
     except ValueError as error:

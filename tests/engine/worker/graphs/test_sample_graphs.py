@@ -1,6 +1,7 @@
 """Sampling by graphs: which rows, and the tokens that there are without them."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from engine.sampling_columns import SamplingColumns
 from engine.worker.cache.token_history import Histories
 from engine.worker.graphs import graphs as of_graphs
 from engine.worker.graphs.sample_graphs import SampleGraphs
-from engine.worker.head.sampler import sample
+from engine.worker.head.drawn_tokens import DrawnTokens
+from engine.worker.head.packed import unpacked
+from engine.worker.head.sampler import Sampled, sample
 from ops import reference
 from ops.interface import Draws
+from parallel.groups.pipeline import Stage
 from tests.engine.worker.recompute import Recompute
 from tests.engine.worker.steps import floats, ints
 
@@ -42,17 +46,44 @@ class Kinds:
         return reference.sample(logits, *columns, draws=draws)
 
 
-def make_graphs(ops: Any = reference) -> SampleGraphs:
-    return SampleGraphs(
-        logits,
-        ops,
-        Recompute(),
-        max_num_rows=MAX_NUM_ROWS,
-        max_model_len=MAX_MODEL_LEN,
-        hidden_size=HIDDEN,
-        dtype=torch.bfloat16,
-        device=CPU,
-    )
+class Told:
+    """What graphs draw, as the host has it, and the graphs; `hidden`: where they read it."""
+
+    def __init__(self, ops: Any = reference) -> None:
+        self.hidden = torch.zeros(MAX_NUM_ROWS + 2, HIDDEN, dtype=torch.bfloat16)
+        self.drawn = DrawnTokens(Stage(0, 1, None))
+        self.drawn.make_ring(MAX_NUM_ROWS, CPU)
+        self._graphs = SampleGraphs(
+            logits,
+            ops,
+            Recompute(),
+            max_num_rows=MAX_NUM_ROWS,
+            max_model_len=MAX_MODEL_LEN,
+            hidden=self.hidden,
+            drawn=self.drawn,
+        )
+        self._num_steps = 0
+        self.takes = self._graphs.takes
+
+    @property
+    def num_captured(self) -> int:
+        return self._graphs.num_captured
+
+    def run(self, hidden: Tensor, columns: SamplingColumns, histories: Histories | None = None) -> SimpleNamespace:
+        packed = self._graphs.run(hidden, columns, histories)
+        names = [field.name for field in fields(Sampled)]
+        arrays = unpacked(packed.words.numpy(), len(hidden))
+        told = SimpleNamespace(
+            **{name: torch.from_numpy(array.copy()) for name, array in zip(names, arrays, strict=True)}
+        )
+        assert torch.equal(packed.token_ids, told.token_ids)
+        self.drawn.keep(self._num_steps, packed.token_ids, is_in_ring=packed.is_in_ring)
+        self._num_steps += 1
+        return told
+
+
+def make_graphs(ops: Any = reference) -> Told:
+    return Told(ops)
 
 
 def drawn(num_rows: int, seed: int) -> tuple[Tensor, SamplingColumns]:
