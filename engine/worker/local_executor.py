@@ -1,5 +1,8 @@
-"""The executor of a single rank, in this process: one thread that launches the steps in order, and
-one that waits for them.
+"""The executor of a single rank, in this process.
+
+On a CPU a thread computes the steps. On a device that runs beside the host, the caller's thread
+launches them: another one would have to get the interpreter back from it after each call of torch,
+which takes milliseconds while the caller is busy.
 """
 
 import importlib
@@ -7,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from engine.config import EngineConfig
@@ -17,6 +21,33 @@ from engine.step import ExecuteModelRequest, StepMasks
 from engine.worker.mask_queue import MaskQueue
 
 logger = logging.getLogger("squadron.executor")
+
+
+class LaunchedStep(Future[SamplerOutput]):
+    """Whoever asks for its result waits for the device; one thread alone may."""
+
+    def __init__(self, finish: Callable[[], SamplerOutput], unfinished: "set[LaunchedStep]") -> None:
+        """unfinished: it is among these until then."""
+        super().__init__()
+        self._finish, self._unfinished = finish, unfinished
+        unfinished.add(self)
+
+    def result(self, timeout: float | None = None) -> SamplerOutput:
+        self._end()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._end()
+        return super().exception(timeout)
+
+    def _end(self) -> None:
+        if self.done():
+            return
+        self._unfinished.discard(self)
+        try:
+            self.set_result(self._finish())
+        except StepFailure as failure:
+            self.set_exception(failure)
 
 
 class LocalExecutor:
@@ -30,8 +61,8 @@ class LocalExecutor:
     worker_nodes = ()
 
     def __init__(self, config: EngineConfig, weights: Weights | None = None, *, overlaps: bool | None = None) -> None:
-        """weights: None: those that are configured. overlaps: launch a step while the one before is
-        waited for; None: if the device runs beside the host.
+        """weights: None: those that are configured. overlaps: launch a step while the one before
+        runs; None: if the device runs beside the host.
         """
         self._config = config
         self._weights = weights
@@ -39,7 +70,10 @@ class LocalExecutor:
         self._failure: StepFailure | None = None
         self._overlaps = overlaps
         self._masks = MaskQueue()
-        # Everything of the worker but waiting happens in one thread, which owns its OpenMP threads.
+        self._launching: Future[Any] | None = None  # the last step that waits for masks in the thread
+        self._unfinished: set[LaunchedStep] = set()
+        # Where nothing overlaps, all of the worker happens in one thread, which owns its OpenMP
+        # threads.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
         self._waiting = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outputs")
 
@@ -49,8 +83,16 @@ class LocalExecutor:
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
         if not self._overlaps:
             return self._thread.submit(self._execute, request)
-        launched = self._thread.submit(self._launch, request)
-        return self._waiting.submit(self._finish, request, launched.result)
+        if request.awaits_masks or (self._launching is not None and not self._launching.done()):
+            self._launching = self._thread.submit(self._launch, request)
+            return self._waiting.submit(self._finish, request, self._launching.result)
+        try:
+            step = self._launch(request)
+        except StepFailure as failure:
+            failed: Future[SamplerOutput] = Future()
+            failed.set_exception(failure)
+            return failed
+        return LaunchedStep(partial(self._finish, request, lambda: step), self._unfinished)
 
     def supply(self, masks: StepMasks) -> None:
         self._masks.put(masks)
@@ -58,6 +100,8 @@ class LocalExecutor:
     def restart(self) -> Capacity:
         self._masks.end(self._epoch)
         self._epoch += 1
+        for step in [*self._unfinished]:
+            step.exception()
         self._waiting.submit(lambda: None).result()  # the epoch's last step has been answered
         try:
             return self._thread.submit(self._restart).result()

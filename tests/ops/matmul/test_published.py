@@ -137,7 +137,8 @@ def test_experts_of_small_groups(ops: Ops, device: torch.device) -> None:
         with pytest.raises(UnavailableBackend, match="groups of a multiple of 32; device=cpu would work"):
             ops.prepare_experts(experts, 0, 1)
         return
-    x, ids, weights = inputs(3, 64, torch.float32, device), torch.tensor([[0], [1], [0]]).int(), torch.ones(3, 1)
+    x, weights = inputs(3, 64, torch.float32, device), torch.ones(3, 1, device=device)
+    ids = torch.tensor([[0], [1], [0]], dtype=torch.int32, device=device)
     found = ops.experts_tree(x, ids, weights, ops.prepare_experts(experts, 0, 1))
     want = reference.experts_tree(x, ids, weights, reference.prepare_experts(experts, 0, 1))
     torch.testing.assert_close(found, want, rtol=1e-3, atol=1e-3)
