@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from engine.ragged import places, starts_of
+from engine.ragged import gathered, places, starts_of
 from engine.step import ExecuteModelRequest
+from engine.worker.cache.kv_cache import BLOCK_SIZE
 from ops.interface import AttentionMetadata
 
 _SMALL = 1 << 16  # entries of tables that are not worth another way
@@ -47,6 +48,23 @@ def table_arrays(
     block_ids = np.zeros(starts[-1], np.int32)
     block_ids[: len(request.block_ids)] = request.block_ids
     return {"block_ids": block_ids, "block_places": places(np.arange(len(counts)) * row_length, starts)}
+
+
+def write_padded(request: ExecuteModelRequest, tables: np.ndarray, width: int) -> None:
+    """A step's blocks into flat tables of rows of `width`; of a sequence that has more, the first
+    so many.
+    """
+    starts, block_ids = request.block_starts, request.block_ids
+    counts = np.diff(starts)
+    if counts.max(initial=0) > width:
+        kept = starts_of(np.minimum(counts, width))
+        starts, block_ids = kept, gathered(block_ids, starts[:-1], kept)
+    tables[places(np.arange(0, len(counts) * width, width), starts)] = block_ids
+
+
+def num_blocks(num_tokens: int) -> int:
+    """That they take."""
+    return -(-num_tokens // BLOCK_SIZE)
 
 
 def write_tables(arrays: Mapping[str, Tensor], tables: Tensor) -> None:

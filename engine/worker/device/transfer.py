@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 ALIGNMENT = 16  # bytes: kernels are recompiled for a pointer that is aligned to less
-_DTYPES = {
+TORCH_DTYPES = {
     np.dtype(np.bool_): torch.bool,
     np.dtype(np.int32): torch.int32,
     np.dtype(np.int64): torch.int64,
@@ -50,7 +50,7 @@ def unpack(packed: Tensor, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor
     """What `pack` made of the arrays, wherever it is now, as tensors that share its memory."""
     tensors, start = {}, 0
     for name, array in arrays.items():
-        tensors[name] = packed[start : start + array.nbytes].view(_DTYPES[array.dtype]).view(array.shape)
+        tensors[name] = packed[start : start + array.nbytes].view(TORCH_DTYPES[array.dtype]).view(array.shape)
         start += _room(array)
     return tensors
 
@@ -85,7 +85,7 @@ def split(joined: Tensor, tensors: Sequence[Tensor]) -> list[np.ndarray]:
     data, start = joined.numpy(), 0
     arrays = []
     for tensor in tensors:
-        dtype = next(dtype for dtype, of_torch in _DTYPES.items() if of_torch == tensor.dtype)
+        dtype = next(dtype for dtype, of_torch in TORCH_DTYPES.items() if of_torch == tensor.dtype)
         size = prod(tensor.shape) * dtype.itemsize
         arrays.append(data[start : start + size].view(dtype).reshape(tensor.shape))
         start += size

@@ -16,18 +16,19 @@ import torch
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest
-from engine.worker.cache.kv_cache import BLOCK_SIZE
 from engine.worker.device.device import Capture
+from engine.worker.device.transfer import upload
 from engine.worker.graphs.graphs import Graphs
 from engine.worker.graphs.page import Page
 from engine.worker.head.drawn_tokens import DrawnTokens
 from engine.worker.inputs import Inputs
-from engine.worker.step_tensors import StepTensors, table_arrays, write_tables
+from engine.worker.step_tensors import StepTensors, num_blocks, table_arrays, write_padded, write_tables
 from ops.interface import AttentionMetadata
 
 # Numbers of rows that are worth a tape: with more, Python's time is nothing beside the kernels',
 # even those of a small model. A tape costs little: each number has its own, and nothing is padded.
 TAPE_SIZES = range(1, 65)
+MOST_IN_PAGE = 1 << 17  # entries of tables that come with a step's other arrays, padded to the graph's width
 
 
 Forward = Callable[[StepTensors], Tensor]
@@ -75,9 +76,13 @@ class DecodeGraphs:
         self._graphs = Graphs(capture, (largest,) if is_warmed_up else (), is_warmed_up=is_warmed_up)
         most_rows, longest = largest
         whole = -(-most_rows // 4) * 4  # rows of 16 bytes, for which kernels are compiled
-        self._page = Page({"columns": ((5, whole), np.dtype(np.int32))}, device)
-        self._columns = self._page.tensors["columns"]
-        self._tables = torch.zeros((most_rows, -(-longest // BLOCK_SIZE)), dtype=torch.int32, device=device)
+        width = num_blocks(longest)
+        int32 = np.dtype(np.int32)
+        parts = {"columns": ((5, whole), int32), "tables": ((min(most_rows * width, MOST_IN_PAGE),), int32)}
+        self._page = Page(parts, device)
+        self._columns, self._page_tables = self._page.tensors.values()
+        # Of steps whose tables have no room in the page.
+        self._tables = torch.zeros((most_rows, width), dtype=torch.int32, device=device)
         self._query_starts = torch.arange(most_rows + 1, dtype=torch.int32, device=device)
         self._arrivals = torch.zeros((most_rows, num_kv_heads), dtype=torch.int32, device=device)
         self._residual = None
@@ -113,7 +118,7 @@ class DecodeGraphs:
         if (size, limit) not in self._graphs:
             self._clear()  # rows of an earlier step would write into blocks that are others' by now
         replay = self._graphs.of((size, limit), self._compute_of)
-        if not self._fill(request, size, drawn):
+        if not self._fill(request, size, num_blocks(limit), drawn):
             drawn.fill(request, self._columns[0, :size])
         if self._embed is not None:
             received = self._embed(self._columns[0, :num_rows])
@@ -141,12 +146,21 @@ class DecodeGraphs:
         self._columns.zero_()
         self._columns[3] = 1
         self._columns[4] = -1
+        self._page_tables.zero_()
         self._tables.zero_()
 
-    def _fill(self, request: ExecuteModelRequest, size: int, drawn: DrawnTokens) -> bool:
-        """Whether tokens that the driver does not know yet will be placed."""
+    def _are_in_page(self, size: int, width: int) -> bool:
+        """Whether tables of so many rows and blocks have room there."""
+        return size * width <= len(self._page_tables)
+
+    def _fill(self, request: ExecuteModelRequest, size: int, width: int, drawn: DrawnTokens) -> bool:
+        """Whether tokens that the driver does not know yet will be placed. width: blocks in a row
+        of the graph's tables.
+        """
         num_rows = len(request.input_ids)
-        columns = np.zeros(self._columns.shape, np.int32)
+        are_in_page = self._are_in_page(size, width)
+        columns, tables = self._page.begin(size * width if are_in_page else 0)
+        columns[:3, num_rows:size] = 0
         columns[0, :num_rows] = request.input_ids
         columns[1, :num_rows] = request.positions
         columns[2, :num_rows] = request.slot_mapping
@@ -154,16 +168,23 @@ class DecodeGraphs:
         columns[3, num_rows:] = 1
         columns[4, num_rows:] = -1
         are_placed = drawn.sources(request, columns[4, :num_rows])
-        filled = self._page.write({"columns": columns}, table_arrays(request, self._tables.shape[1], size))
-        write_tables(filled, self._tables)
+        if are_in_page:
+            write_padded(request, tables, width)
+            tables[num_rows * width :: width] = 0
+        self._page.send()
+        if not are_in_page:
+            blocks = table_arrays(request, self._tables.shape[1], size)
+            write_tables(upload(blocks, self._tables.device), self._tables)
         return are_placed
 
     def _step_tensors(self, size: int, longest: int) -> StepTensors:
         input_ids, positions, slot_mapping, context_lens, _ = self._columns[:, :size]
+        width = num_blocks(longest)
+        are_in_page = self._are_in_page(size, width)
         metadata = AttentionMetadata(
             query_starts=self._query_starts[: size + 1],
             context_lens=context_lens,
-            block_tables=self._tables[:size],
+            block_tables=self._page_tables[: size * width].view(size, width) if are_in_page else self._tables[:size],
             slot_mapping=slot_mapping,
             max_query_len=1,
             max_context_len=longest,

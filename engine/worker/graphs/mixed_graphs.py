@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest
-from engine.worker.cache.kv_cache import BLOCK_SIZE
 from engine.worker.device.device import Capture
+from engine.worker.device.transfer import upload
 from engine.worker.graphs.decode_graphs import Forward
 from engine.worker.graphs.graphs import Graphs, mixed_sizes
 from engine.worker.graphs.page import Page
 from engine.worker.head.drawn_tokens import DrawnTokens
 from engine.worker.inputs import Inputs
-from engine.worker.step_tensors import StepTensors, table_arrays, write_tables
+from engine.worker.step_tensors import StepTensors, num_blocks, table_arrays, write_tables
 from ops.interface import AttentionMetadata
 
 _NO_START = np.zeros(1, np.int32)
@@ -56,7 +56,7 @@ class MixedGraphs:
         most_rows = self._sizes[-1]
         self._graphs = Graphs(capture, ((most_rows,),))
         whole = -(-most_rows // 4) * 4  # rows of 16 bytes, for which kernels are compiled
-        width = -(-max(max_model_len, most_rows) // BLOCK_SIZE)
+        width = num_blocks(max(max_model_len, most_rows))
         int32 = np.dtype(np.int32)
         parts = {
             "columns": ((4, whole), int32),
@@ -93,7 +93,7 @@ class MixedGraphs:
         are_placed = drawn.sources(request, sources)
         rows = (request.input_ids, request.positions, request.slot_mapping, sources)
         blocks = table_arrays(
-            request, self._tables.shape[1], len(request.context_lens) + 1, least_width=_num_blocks(size - num_rows)
+            request, self._tables.shape[1], len(request.context_lens) + 1, least_width=num_blocks(size - num_rows)
         )
         self._fill(size, rows, request.query_starts, request.context_lens, blocks)
         if not are_placed:
@@ -107,7 +107,7 @@ class MixedGraphs:
 
     def _compute_of(self, size: int) -> Callable[[], Tensor]:
         """For what is captured at once: the buffers have padding rows alone."""
-        blocks = {"tables": np.zeros((1, _num_blocks(size)), np.int32)}
+        blocks = {"tables": np.zeros((1, num_blocks(size)), np.int32)}
         self._fill(size, 4 * (_NO_LENGTHS,), _NO_START, _NO_LENGTHS, blocks)
         forward, tensors, hidden = self._forward, self._step_tensors(size), self._hidden[:size]
         place = self._inputs.place
@@ -129,17 +129,18 @@ class MixedGraphs:
     ) -> None:
         """rows, [T] each: ids, positions, slots and sources; blocks: those of the padding, last."""
         num_rows, num_seqs = len(rows[0]), len(context_lens)
-        columns = np.zeros(self._columns.shape, np.int32)
+        columns, starts, lengths = self._page.begin()
         for column, values in zip(columns, rows, strict=True):
             column[:num_rows] = values
+        columns[:3, num_rows:] = 0
         columns[3, num_rows:] = -1
-        starts = np.full(self._num_seqs + 1, size, np.int32)
         starts[: num_seqs + 1] = query_starts
-        lengths = np.zeros(self._num_seqs, np.int32)
+        starts[num_seqs + 1 :] = size
         lengths[:num_seqs] = context_lens
         lengths[num_seqs] = size - num_rows
-        filled = self._page.write({"columns": columns, "starts": starts, "lengths": lengths}, blocks)
-        write_tables(filled, self._tables)
+        lengths[num_seqs + 1 :] = 0
+        self._page.send()
+        write_tables(upload(blocks, self._tables.device), self._tables)
 
     def _step_tensors(self, size: int) -> StepTensors:
         input_ids, positions, slot_mapping, _ = self._columns[:, :size]
@@ -154,7 +155,3 @@ class MixedGraphs:
         if self._residual is not None:
             return StepTensors(None, self._residual[:size], positions, metadata)
         return StepTensors(input_ids, None, positions, metadata)
-
-
-def _num_blocks(num_tokens: int) -> int:
-    return -(-num_tokens // BLOCK_SIZE)

@@ -3,41 +3,54 @@ step, and come there by one copy.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from math import prod
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from engine.worker.device.transfer import ALIGNMENT, pack, unpack, upload
+from engine.worker.device.transfer import ALIGNMENT, TORCH_DTYPES
 
-ROOM = 1 << 20  # bytes for arrays of other sizes in each step
-NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
+Parts = Mapping[str, tuple[tuple[int, ...], np.dtype]]
 
 
 class Page:
-    """Of zeros, until the first step writes it."""
+    """Of zeros, until the first step sends it."""
 
-    def __init__(self, parts: Mapping[str, tuple[tuple[int, ...], np.dtype]], device: torch.device) -> None:
-        """parts: shapes and types of the arrays that graphs read."""
-        self._device = device
-        blank = {name: np.zeros(shape, dtype) for name, (shape, dtype) in parts.items()}
-        size = sum(-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in blank.values())
-        self._size = size
-        self._memory = torch.zeros(size + (ROOM if device.type != "cpu" else 0), dtype=torch.uint8, device=device)
-        self.tensors = unpack(self._memory, blank)
-
-    def write(self, parts: Mapping[str, np.ndarray], more: Mapping[str, np.ndarray] = NOTHING) -> dict[str, Tensor]:
-        """parts: all arrays, in the order of `__init__`. Returns `more` on the device, which the
-        next step overwrites.
+    def __init__(self, parts: Parts, device: torch.device) -> None:
+        """parts: shapes and types of the arrays. A step may send only the first rows of the last
+        one.
         """
-        if self._device.type == "cpu":
-            for name, array in parts.items():
-                self.tensors[name].numpy()[...] = array
-            return upload(more, self._device)
-        packed = pack({**parts, **more}, pinned=True)
-        if len(packed) > len(self._memory):
-            self._memory[: self._size].copy_(packed[: self._size], non_blocking=True)
-            return upload(more, self._device)
-        self._memory[: len(packed)].copy_(packed, non_blocking=True)
-        return unpack(self._memory[self._size :], more)
+        self._places = {}
+        end = 0
+        for name, (shape, dtype) in parts.items():
+            self._places[name] = end, shape, dtype
+            end += -(-prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        self._memory = torch.zeros(end, dtype=torch.uint8, device=device)
+        self._is_host = device.type == "cpu"  # where steps write at once
+        self._sent = self._memory
+        self.tensors = {
+            name: self._memory[start : start + prod(shape) * dtype.itemsize].view(TORCH_DTYPES[dtype]).view(shape)
+            for name, (start, shape, dtype) in self._places.items()
+        }
+
+    def begin(self, num_rows: int | None = None) -> list[np.ndarray]:
+        """The arrays, for a step to write; num_rows: of the last one. Zeros, unless the device is
+        the host: there they are what graphs read, as steps before have left it.
+        """
+        *others, (start, shape, dtype) = self._places.values()
+        last = start, shape if num_rows is None else (num_rows, *shape[1:]), dtype
+        if not self._is_host:
+            # Pinned memory comes from torch, which knows when a copy has been made of it.
+            self._sent = torch.empty(start + prod(last[1]) * dtype.itemsize, dtype=torch.uint8, pin_memory=True)
+        host = self._sent.numpy()
+        if not self._is_host:
+            host.fill(0)
+        return [
+            host[start : start + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+            for start, shape, dtype in (*others, last)
+        ]
+
+    def send(self) -> None:
+        """What was written, to the device, behind what was launched before."""
+        if not self._is_host:
+            self._memory[: len(self._sent)].copy_(self._sent, non_blocking=True)

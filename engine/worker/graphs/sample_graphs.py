@@ -57,12 +57,12 @@ class SampleGraphs:
         self._drawn, self._ring, device = drawn, drawn.ring, hidden.device
         int32, int64 = np.dtype(np.int32), np.dtype(np.int64)
         parts: dict[str, tuple[tuple[int, ...], np.dtype]] = {
-            "words": ((len(_WORDS), whole), int32),
-            "seeds": ((max_num_rows,), int64),
             "row": ((1,), int64),
+            "seeds": ((max_num_rows,), int64),
+            "words": ((len(_WORDS), whole), int32),
         }
         self._page = Page(parts, device)
-        self._words, self._seeds, self._row = self._page.tensors.values()
+        self._row, self._seeds, self._words = self._page.tensors.values()
         self._hidden = hidden
         self._history = torch.zeros(history_size(max_num_rows, max_model_len), dtype=torch.int32, device=device)
         self._history_places = torch.zeros((2, whole), dtype=torch.int32, device=device)  # starts, lengths
@@ -134,15 +134,16 @@ class SampleGraphs:
         """Padding rows have temperature 0 and no history: their likeliest token, whatever they
         hold.
         """
-        words = np.zeros(self._words.shape, np.int32)
-        for row, name in zip(words, _WORDS, strict=True):
+        row, seeds, words = self._page.begin()
+        row[0] = self._drawn.next_row
+        num_rows = len(columns.seed)
+        seeds[:num_rows] = columns.seed.view(np.int64)
+        words[:, num_rows:size] = 0
+        for word, name in zip(words, _WORDS, strict=True):
             column = columns.whole(name) if histories is not None else getattr(columns, name)
-            row[: len(column)] = column.view(np.int32)
-        seeds = np.zeros(self._seeds.shape, np.int64)
-        seeds[: len(columns.seed)] = columns.seed.view(np.int64)
-        self._page.write({"words": words, "seeds": seeds, "row": np.array([self._drawn.next_row])})
+            word[:num_rows] = column.view(np.int32) if len(column) else 0
+        self._page.send()
         if histories is not None:
-            num_rows = len(columns.seed)
             self._history[: len(histories.ids)] = histories.ids
             self._history_places[0, :num_rows] = histories.starts
             self._history_places[1, :num_rows] = histories.lengths

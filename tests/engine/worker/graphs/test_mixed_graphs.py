@@ -13,10 +13,11 @@ from torch import Tensor
 
 from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
+from engine.worker.graphs import mixed_graphs
 from engine.worker.graphs.decode_graphs import is_decode
 from engine.worker.graphs.graphs import mixed_sizes
 from engine.worker.graphs.mixed_graphs import MixedGraphs
-from engine.worker.graphs.page import NOTHING, Page
+from engine.worker.graphs.page import Page
 from engine.worker.worker import Worker
 from tests.engine.worker.graphs.test_decode_graphs import (
     SIZES,
@@ -100,18 +101,19 @@ def test_what_is_not_filled_is_noticed(array: str, monkeypatch: pytest.MonkeyPat
     steps = [step for step in walk(0, 12) if len(step.input_ids) > len(step.context_lens)]
     expected = run(new_runner("as they come"), steps)
 
-    write = Page.write
+    send = Page.send
 
-    def write_others(
-        page: Page, parts: Mapping[str, np.ndarray], more: Mapping[str, np.ndarray] = NOTHING
-    ) -> dict[str, Tensor]:
-        parts, more = (
-            {name: values if name != array else np.zeros_like(values) for name, values in each.items()}
-            for each in (parts, more)
-        )
-        return write(page, parts, more)
+    def send_others(page: Page) -> None:
+        send(page)
+        if array in page.tensors:
+            page.tensors[array].zero_()
 
-    monkeypatch.setattr(Page, "write", write_others)
+    def write_nothing(arrays: Mapping[str, Tensor], tables: Tensor) -> None:
+        tables.zero_()
+
+    monkeypatch.setattr(Page, "send", send_others)
+    if array == "tables":
+        monkeypatch.setattr(mixed_graphs, "write_tables", write_nothing)
     try:
         assert run(graphed(), steps) != expected
     except ValueError as error:
