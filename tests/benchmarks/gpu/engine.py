@@ -32,6 +32,7 @@ from tests.engine.support.arrivals import add_request
 NUM_PROFILED = 24  # steps
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
 NUM_REQUESTS, LONGEST = 256, 1024
+FEWER = (64, 512)  # as many as a peer can be given in its time
 Work = list[tuple[list[int], SamplingParams]]
 Figures = dict[str, Any]
 
@@ -45,13 +46,13 @@ class Load:
     steps: int = 128  # decoded by each
     mixed: int = 32  # sequences that decode while prompts come
     arrivals: int = 8  # such prompts
-    many: tuple[int, int] | None = None  # requests, and their longest prompt and output
+    many: tuple[tuple[int, int], ...] = ()  # requests, and their longest prompt and output
 
 
 LOADS = {
-    "0.5b": Load((1, 64, 256), many=(NUM_REQUESTS, LONGEST)),
+    "0.5b": Load((1, 64, 256), many=((NUM_REQUESTS, LONGEST), FEWER)),
     "7b": Load((1, 64)),
-    "quick": Load((1, 2), context=20, steps=4, mixed=2, arrivals=1, many=(4, 12)),
+    "quick": Load((1, 2), context=20, steps=4, mixed=2, arrivals=1, many=((4, 12), (2, 8))),
 }
 
 
@@ -97,8 +98,8 @@ class Measured:
             for batch in self._load.batches:
                 yield partial(self._kernels, batch)
         yield self._mixed
-        if self._load.many is not None:
-            yield partial(self._many, *self._load.many)
+        for count, longest in self._load.many:
+            yield partial(self._many, count, longest)
 
     def _batch(self, batch: int) -> Figures:
         """Milliseconds of a step that decodes a token for each of so many sequences."""
@@ -161,7 +162,11 @@ class Measured:
         run = self._run(todo)
         seconds = time.perf_counter() - started
         return self._named(
-            requests=count, output_tokens=run.num_tokens, seconds=seconds, output_tok_per_s=run.num_tokens / seconds
+            requests=count,
+            longest=longest,
+            output_tokens=run.num_tokens,
+            seconds=seconds,
+            output_tok_per_s=run.num_tokens / seconds,
         )
 
     def _named(self, **figures: Any) -> Figures:

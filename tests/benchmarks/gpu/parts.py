@@ -37,12 +37,14 @@ class Part:
     name: str
     seconds: float  # it gets at most
     measures: Callable[[torch.device, bool], Iterator[Callable[[], Figures]]]
+    is_peer: bool = False  # not ours: what fails is told, and does not fail the benchmark
 
 
 def parts(device: torch.device, quick: bool) -> list[Part]:
     """In the order of their worth: the last ones are left out where time runs short. Their seconds
-    add up to less than the nine minutes that all may take. What a part has measured before its time
-    is over counts, and its own measures are in the order of their worth, too.
+    add up to less than the nine minutes that all may take, but for the peers', who get what is
+    left. What a part has measured before its time is over counts, and its own measures are in the
+    order of their worth, too.
     """
     small, large = ("quick", "quick") if quick else ("0.5b", "7b")
     exact, *fast = _backends(device)
@@ -60,6 +62,10 @@ def parts(device: torch.device, quick: bool) -> list[Part]:
         Part("two ranks", 35, _two_ranks),
         Part("all-reduce", 16, _all_reduce),
         Part("device after", 8, _device),
+        Part(f"peers {small}", 40, partial(_peers, small, "steps"), is_peer=True),
+        Part(f"peers {small} many", 60, partial(_peers, small, "many"), is_peer=True),
+        *([] if quick else [Part(f"peers {large}", 45, partial(_peers, large, "steps"), is_peer=True)]),
+        Part(f"peers {small} compiled", 90, partial(_peers, small, "compiled_steps"), is_peer=True),
     ]
     return [replace(part, seconds=REHEARSAL) for part in all_of_them] if quick else all_of_them
 
@@ -99,6 +105,15 @@ def _engine(shape: str, exact: bool, device: torch.device, quick: bool) -> Itera
         yield from measured.measures()
     finally:
         measured.close()
+
+
+def _peers(shape: str, what: str, device: torch.device, quick: bool) -> Iterator[Callable[[], Figures]]:
+    try:
+        peer = _module("peers").Peer(shape, device)
+    except (ImportError, AttributeError) as error:  # no transformers, or too old
+        yield partial(_raise, error)
+        return
+    yield from getattr(peer, what)()
 
 
 def _raise(error: Exception) -> Figures:

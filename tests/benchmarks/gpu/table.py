@@ -37,6 +37,7 @@ def table(report: dict[str, Any]) -> str:
         lines.append(f"{size:<6} {case:<41}{row}")
     lines += [f"{name}: {line(each)}" for name, part in figures.items() for each in part if each not in kernels]
     lines += _of_exactness(figures)
+    lines += _of_peers(figures)
     for device in figures.get("device before", []):
         for name, part in figures.items():
             for each in part:
@@ -61,4 +62,24 @@ def _of_exactness(figures: dict[str, Any]) -> list[str]:
             if TOKENS_PER_SECOND in each and TOKENS_PER_SECOND in other:
                 lost = 1 - each[TOKENS_PER_SECOND] / other[TOKENS_PER_SECOND]
                 lines.append(f"exact costs {100 * lost:.1f} % of the tokens a second")
+    return lines
+
+
+def _of_peers(figures: dict[str, Any]) -> list[str]:
+    """How many times as fast engines are as peers, where both had the same load."""
+    lines = []
+    loads = ("shape", "batch", "context", "requests", "longest")
+    everything = [each for part in figures.values() for each in part]
+    for peer in (each for each in everything if "peer" in each):
+        whose = f"{peer['peer']} ({peer.get('cache') or peer.get('way')}, {peer.get('attention')})"
+        for ours in (each for each in everything if "exact" in each):
+            if any(ours.get(name) != peer.get(name) for name in loads):
+                continue
+            name = f"engine {ours['shape']} {'exact' if ours['exact'] else 'fast'}"
+            if "ms_a_step" in ours and "ms_a_step" in peer:
+                times = peer["ms_a_step"] / ours["ms_a_step"]
+                lines.append(f"{name}, batch {ours['batch']}: a step is {times:.2f} times as fast as of {whose}")
+            if TOKENS_PER_SECOND in ours and TOKENS_PER_SECOND in peer:
+                times = ours[TOKENS_PER_SECOND] / peer[TOKENS_PER_SECOND]
+                lines.append(f"{name}, {ours['requests']} requests: {times:.2f} times the tokens a second of {whose}")
     return lines
