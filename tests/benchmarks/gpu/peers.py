@@ -71,7 +71,7 @@ class Peer:
             self._generate(prompts, num_steps, cache, [times])
         taken = [after - before for before, after in pairwise(times.times)]
         return self._named(
-            cache=cache,
+            cache="static, compiled" if cache == "static" and self._device.type == "cuda" else cache,
             attention="sdpa",
             batch=batch,
             context=context,
