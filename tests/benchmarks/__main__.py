@@ -29,7 +29,8 @@ from cluster.checkpoint.dummy import DEMO
 from tests.benchmarks import llama_cpp
 from tests.benchmarks.apart import Apart
 from tests.benchmarks.folders import SHAPE, cached_folder
-from tests.benchmarks.peers import Peer, Squadron, Transformers
+from tests.benchmarks.peers import Peer, Squadron
+from tests.benchmarks.transformers_peer import Transformers
 from tests.benchmarks.works import COMPARISONS, compare, mixed
 
 ROOT = Path(__file__).resolve().parents[2]

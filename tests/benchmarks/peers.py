@@ -1,16 +1,12 @@
 """The engines that are measured side by side, each with the same weights, prompts and threads:
-Squadron and transformers.
+Squadron here, transformers in `transformers_peer`.
 """
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
-
-import torch
-from transformers import AutoModelForCausalLM, StoppingCriteriaList
 
 from cluster.bench.workload import Work
 from cluster.workers.ray_executor import RayExecutor
@@ -20,7 +16,6 @@ from engine.core.llm_engine import LLMEngine
 from engine.core.parts import Parts
 from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
-from tests.benchmarks.floors import product_dtype
 from tests.engine.support.arrivals import add_request
 
 
@@ -41,15 +36,15 @@ class Peer(Protocol):
 
 class Squadron:
     """The engine, in this process or with ranks of the Ray cluster that this process is connected
-    to.
+    to, on a CPU unless `device` says otherwise.
 
     `depth` 1: a step is built once the one before it has been answered; None: as the executor has
     it.
     """
 
-    def __init__(self, folder: str, *, depth: int | None = None, **arguments: Any) -> None:
+    def __init__(self, folder: str, *, depth: int | None = None, device: str = "cpu", **arguments: Any) -> None:
         config = EngineConfig.create(
-            model=folder, dtype="bfloat16", device="cpu", swap_space=0, enable_prefix_caching=False, **arguments
+            model=folder, dtype="bfloat16", device=device, swap_space=0, enable_prefix_caching=False, **arguments
         )
         self._executor = LocalExecutor(config) if config.runs_in_process else RayExecutor(config)
         if depth is not None:
@@ -79,48 +74,3 @@ class Squadron:
                 first = first or time.perf_counter() - started
         assert first is not None and missing == 0, f"{missing} tokens are missing"
         return Times(first, time.perf_counter() - started)
-
-
-@dataclass(slots=True)
-class _Clock:
-    """A stopping criterion that never stops, and notes when it was first asked: after the first
-    token.
-    """
-
-    first: float | None = None
-    started: float = field(default_factory=time.perf_counter)
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        self.first = self.first or time.perf_counter() - self.started
-        return torch.zeros(len(input_ids), dtype=torch.bool)
-
-
-class Transformers(AbstractContextManager["Transformers"]):
-    """`generate` of the library, on one batch of requests of one length, in the dtype in which
-    torch's products are fast here, and otherwise as it is without any tuning.
-    """
-
-    def __init__(self, folder: str) -> None:
-        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=product_dtype())
-        self._model.generation_config.eos_token_id = None
-        self._model.generation_config.pad_token_id = 0
-
-    def __exit__(self, *_: object) -> None:
-        del self._model
-
-    def run(self, works: Sequence[Work]) -> Times:
-        prompts = torch.tensor([work.prompt for work in works])
-        (output_len,) = {work.output_len for work in works}
-        clock = _Clock()
-        with torch.inference_mode():
-            answers = self._model.generate(
-                prompts,
-                attention_mask=torch.ones_like(prompts),
-                do_sample=False,
-                max_new_tokens=output_len,
-                stopping_criteria=StoppingCriteriaList([clock]),
-            )
-        last = time.perf_counter() - clock.started
-        assert answers.shape == (len(works), prompts.shape[1] + output_len), answers.shape
-        assert clock.first is not None
-        return Times(clock.first, last)

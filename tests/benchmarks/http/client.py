@@ -4,7 +4,8 @@
 
 Each line of the standard input is a request's JSON body; N streams are open at any time. Prints a
 JSON object: seconds from the first request to the last answer, processor seconds, events with text,
-seconds to the first event of each request but a stream's first, and what ended a stream early.
+seconds to the first event of each request but a stream's first, seconds between a request's
+arrivals of events, and what ended a stream early.
 """
 
 import argparse
@@ -28,6 +29,7 @@ KEPT = max(len(EVENT), len(END), len(b"0\r\n\r\n")) + 8  # bytes that may begin 
 class Outcome:
     num_events: int = 0
     first_event_seconds: list[float] = field(default_factory=list)
+    gap_seconds: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
 
@@ -45,16 +47,21 @@ class Stream(asyncio.Protocol):
         self._next()
 
     def data_received(self, data: bytes) -> None:
-        if not self._has_event and EVENT in data:
-            self._has_event = True
-            if self._num_sent > 1:
-                self._outcome.first_event_seconds.append(time.perf_counter() - self._sent)
+        if EVENT in data:
+            self._take_time(time.perf_counter())
         # An event may be cut anywhere: what the last bytes began is looked at again with the next.
         looked_at = self._rest + data
         self._outcome.num_events += looked_at.count(EVENT) - self._rest.count(EVENT)
         self._rest = looked_at[-KEPT:]
         if END in self._rest and self._rest.endswith(b"0\r\n\r\n"):
             self._next()
+
+    def _take_time(self, now: float) -> None:
+        if self._last_event is not None:
+            self._outcome.gap_seconds.append(round(now - self._last_event, 6))
+        elif self._num_sent > 1:
+            self._outcome.first_event_seconds.append(now - self._sent)
+        self._last_event = now
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.ended.done():
@@ -69,7 +76,8 @@ class Stream(asyncio.Protocol):
             return
         body = self._bodies.popleft()
         head = f"POST {PATH} HTTP/1.1\r\nhost: {LOOPBACK}\r\ncontent-type: application/json\r\n"
-        self._rest, self._has_event, self._sent = b"", False, time.perf_counter()
+        self._rest, self._sent = b"", time.perf_counter()
+        self._last_event: float | None = None
         self._num_sent += 1
         self._transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
 
@@ -86,6 +94,7 @@ async def run(port: int, num_streams: int, bodies: deque[bytes]) -> dict[str, ob
         "seconds": time.perf_counter() - started,
         "events": outcome.num_events,
         "first_event_seconds": outcome.first_event_seconds,
+        "gap_seconds": outcome.gap_seconds,
         "failures": outcome.failures,
     }
 
