@@ -37,6 +37,7 @@ ELSEWHERE = (
     "tests/end_to_end/",
     "tests/cluster/metrics/test_ray_export",
     "tests/cluster/commands/operating/test_doctor",
+    "tests/benchmarks/gpu/serving/",
 )
 # First of their kind, so that nobody is left alone with one of them at the end.
 LONG = (

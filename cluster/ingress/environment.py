@@ -72,6 +72,7 @@ def environment_of(folder: Path, fallback_port: int) -> dict[str, str]:
     launcher.chmod(0o700)
     num_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ENVIRONMENT | {
+        haproxy.PROGRAM: haproxy.haproxy_program(),
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(launcher),
         "RAY_SERVE_HAPROXY_NBTHREAD": str(min(MAX_THREADS, max(1, (os.cpu_count() or 1) // 4))),
         "RAY_SERVE_HAPROXY_MAXCONN": str(min(MAX_CONNECTIONS, (num_files - FILES_BESIDE) // 2)),

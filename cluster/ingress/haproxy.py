@@ -23,6 +23,7 @@ from cluster.ingress.haproxy_configuration import CERTIFICATE, ERRORS, Place, re
 HOST = "SQUADRON_HTTP_HOST"
 NODE_ADDRESS = "SQUADRON_NODE_ADDRESS"
 CERTFILE = "SQUADRON_SSL_CERTFILE"  # and the file of a certificate, if it listens by TLS
+PROGRAM = "SQUADRON_HAPROXY"  # HAProxy's path, as was found by who has all of the user's paths
 CLOSED = "closed"  # a file beside the configuration: HAProxy is not to be started again
 _PR_SET_PDEATHSIG = 1
 
@@ -102,5 +103,5 @@ def main(arguments: list[str]) -> None:
     has_certificate = take_certificate(path, parent)
     place = Place(path.parent, os.environ.get(HOST, ""), os.environ.get(NODE_ADDRESS, ""), has_certificate)
     path.write_text(rewritten(path.read_text(), place))
-    program = haproxy_program()
+    program = os.environ.get(PROGRAM) or haproxy_program()
     os.execv(program, [program, *arguments])

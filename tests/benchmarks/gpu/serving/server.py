@@ -5,6 +5,7 @@ logged.
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -19,6 +20,7 @@ from tests.end_to_end.conftest import free_port
 
 STOP_SECONDS = 45.0
 LAST_LINES = 200  # of each log
+CONNECT = "Other Ray jobs connect with "  # environment variables, as the server names them
 SUFFIXES = (".log", ".err", ".out")
 
 
@@ -34,6 +36,13 @@ class Served:
     @property
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def ray(self) -> tuple[str, dict[str, str]]:
+        """Its address, and the environment to connect with."""
+        (address,) = (found[1] for line in self.said if (found := re.search(r"\(Ray cluster (\S+)\)", line)))
+        named = next(line for line in reversed(self.said) if line.startswith(CONNECT))
+        return address, dict(each.split("=", 1) for each in named.removeprefix(CONNECT).split())
 
 
 @contextlib.asynccontextmanager
@@ -67,7 +76,7 @@ async def _read(process: asyncio.subprocess.Process, served: Served) -> None:
 
 
 async def _ready(served: Served, reader: asyncio.Task[None]) -> None:
-    while not any(line.startswith("Ready: ") for line in served.said):
+    while not any(line.startswith(CONNECT) for line in served.said):
         if reader.done():
             raise ChildProcessError("the server ended before it was ready: " + " | ".join(served.said[-8:]))
         await asyncio.sleep(0.05)

@@ -1,10 +1,15 @@
 """What is done to a server: asked, compared, harmed, loaded, put to sleep."""
 
 import asyncio
+import json
+import os
 import subprocess
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,7 +21,7 @@ from tests.end_to_end.chaos.run import Load as ChaosLoad
 from tests.end_to_end.chaos.run import disturbed, kill_every
 
 KILL_SECONDS = 2.0  # between two faults
-SILENCE_SECONDS = 90.0  # after which a stream counts as lost
+SILENCE_SECONDS = 60.0  # after which a stream counts as lost
 
 
 class Wrong(Exception):
@@ -94,6 +99,22 @@ async def asleep(level: int, run: Run, served: Served) -> Figures:
     return figures | await together(run, served)
 
 
+async def updated(folder: Path, run: Run, served: Served) -> Figures:
+    """The weights that it has already, anew; answers as before."""
+    address, environment = served.ray
+    command = [sys.executable, "-m", "tests.benchmarks.gpu.serving.weights", address, str(folder)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, env=os.environ | environment)
+    try:
+        told, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    answer = json.loads(told.splitlines()[-1]) if process.returncode == 0 else {"error": "the call failed"}
+    if answer["error"] is not None:
+        raise Wrong(f"the weights were not changed: {answer['error']}")
+    return {"weights_version": answer["weights_version"]} | await together(run, served)
+
+
 async def alone(name: str, given: Load, run: Run) -> Figures:
     figures = await load.alone(given)
     run.alone[name] = figures["tok_per_s"]
@@ -102,7 +123,7 @@ async def alone(name: str, given: Load, run: Run) -> Figures:
 
 async def loaded(name: str, given: Load, run: Run, served: Served) -> Figures:
     """Once to warm up, once to measure."""
-    some = Load(**asdict(given) | {"requests": 2 * given.streams, "output_len": max(2, given.output_len // 8)})
+    some = Load(**asdict(given) | {"requests": 2 * given.streams, "output_len": max(2, given.output_len // 2)})
     through = partial(load.through_http, served.port, served.pid)
     await through(some, run.clients)
     figures = await through(given, run.clients)
