@@ -71,7 +71,7 @@ class Book:
             entry["failed"] = f"{kind}{error}"[:SHOWN]
         self.report["steps"].append(entry)
         self._output.write_text(json.dumps(self.report, indent=1) + "\n", encoding="utf-8")
-        print(("FAILED  " if error else "ok      ") + line(entry), flush=True)
+        print(f"FAILED {entry['step']}: {entry['failed']}" if error else f"ok     {line(entry)}", flush=True)
 
 
 async def run_stage(stage: Stage, run: Run, book: Book, logs: Path) -> None:
