@@ -59,6 +59,11 @@ class BlockManager:
         self.num_prefix_queries = 0  # tokens
         self.num_prefix_hits = 0  # tokens
 
+    def count_on(self, before: "BlockManager") -> None:
+        """These blocks take the place of others, whose counts go on: they are since the start."""
+        self.num_prefix_queries, self.num_prefix_hits = before.num_prefix_queries, before.num_prefix_hits
+        self.host_tier.num_queries, self.host_tier.num_hits = before.host_tier.num_queries, before.host_tier.num_hits
+
     def holds(self, content: bytes) -> bool:
         """Whether a tier has it."""
         return self.device.lookup(content) is not None or self.has_copy(content)

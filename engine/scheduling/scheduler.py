@@ -296,6 +296,7 @@ class Scheduler:
         requeued = [*self.queues.running, *self.queues.swapped]
         for lane in requeued:
             self.queues.requeue(lane)
+        blocks.count_on(self.queues.blocks)
         self.queues.blocks = blocks
         self.queues.held_sets.start_over()
         self.third_tier.start_over()

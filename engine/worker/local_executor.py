@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from engine.config import EngineConfig
@@ -92,7 +91,7 @@ class LocalExecutor:
             failed: Future[SamplerOutput] = Future()
             failed.set_exception(failure)
             return failed
-        return LaunchedStep(partial(self._finish, request, lambda: step), self._unfinished)
+        return LaunchedStep(lambda: self._finish(request, lambda: step), self._unfinished)
 
     def supply(self, masks: StepMasks) -> None:
         self._masks.put(masks)

@@ -11,9 +11,8 @@ from engine.outputs import NO_FETCHED, NO_FLAGS, NO_SUMS, FetchedBlocks, Sampler
 from engine.step import ExecuteModelRequest
 from engine.worker.device.device import Device
 from engine.worker.device.transfer import Download
-from engine.worker.head.packed import PackedSample, unpacked
 from engine.worker.head.pooler import Pooled
-from engine.worker.head.sampler import Sampled
+from engine.worker.head.sampler import PackedSample, Sampled, unpacked
 
 _NUM_COLUMNS = len(fields(Sampled))
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from engine.ragged import gathered, places, starts_of
 from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import BLOCK_SIZE
+from engine.worker.device.transfer import upload
 from ops.interface import AttentionMetadata
 
 _SMALL = 1 << 16  # entries of tables that are not worth another way
@@ -48,6 +49,11 @@ def table_arrays(
     block_ids = np.zeros(starts[-1], np.int32)
     block_ids[: len(request.block_ids)] = request.block_ids
     return {"block_ids": block_ids, "block_places": places(np.arange(len(counts)) * row_length, starts)}
+
+
+def bring_tables(arrays: Mapping[str, np.ndarray], tables: Tensor) -> None:
+    """`write_tables`, of what is still on the host."""
+    write_tables(upload(arrays, tables.device), tables)
 
 
 def write_padded(request: ExecuteModelRequest, tables: np.ndarray, width: int) -> None:

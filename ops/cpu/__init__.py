@@ -35,8 +35,7 @@ from ops.cpu.matmul.linear import (
 )
 from ops.cpu.matmul.moe import add_gated, experts_tree, prepare_experts, route
 from ops.cpu.norm import add, add_rms_norm, qk_norm, rms_norm
-from ops.reference.attention.blocks import copy_blocks, swap_blocks
-from ops.reference.tokens import place_tokens
+from ops.reference.attention.blocks import copy_blocks, place_tokens, swap_blocks
 
 NAME = "cpu"
 EXACT = True

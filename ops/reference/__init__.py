@@ -6,7 +6,7 @@ last bits depend on the rows beside it.
 """
 
 from ops.reference.activation import gate_up_silu, prepare_gate_up, silu_and_mul
-from ops.reference.attention.blocks import copy_blocks, swap_blocks
+from ops.reference.attention.blocks import copy_blocks, place_tokens, swap_blocks
 from ops.reference.attention.paged import HEAD_DIMS, paged_attention
 from ops.reference.attention.rotary import linear_rotary_and_cache, rotary_and_cache
 from ops.reference.logits.logprobs import token_logprobs
@@ -32,7 +32,6 @@ from ops.reference.matmul.linear import (
 )
 from ops.reference.matmul.moe import add_gated, experts_tree, prepare_experts, route
 from ops.reference.norm import add, add_rms_norm, qk_norm, rms_norm
-from ops.reference.tokens import place_tokens
 
 NAME = "reference"
 EXACT = False

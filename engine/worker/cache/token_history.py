@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.ragged import gathered, starts_of
+from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import BLOCK_SIZE
 from engine.worker.device.transfer import upload
@@ -77,3 +78,9 @@ class TokenHistory:
         """
         slots = request.slot_mapping[request.sampled_rows[start:stop]]
         return self._slots[upload({"slots": slots}, self._slots.device)["slots"]]
+
+
+def history_room(columns: SamplingColumns) -> int:
+    """Tokens, in whole blocks, of the rows that have penalties."""
+    lengths = np.where(columns.history_num_prompt > 0, columns.position, 0)
+    return int((-(-lengths // BLOCK_SIZE)).sum()) * BLOCK_SIZE

@@ -9,7 +9,6 @@ the kernels meet nothing that a real row could not be.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -17,12 +16,10 @@ from torch import Tensor
 
 from engine.step import ExecuteModelRequest
 from engine.worker.device.device import Capture
-from engine.worker.device.transfer import upload
 from engine.worker.graphs.graphs import Graphs
 from engine.worker.graphs.page import Page
-from engine.worker.head.drawn_tokens import DrawnTokens
 from engine.worker.inputs import Inputs
-from engine.worker.step_tensors import StepTensors, num_blocks, table_arrays, write_padded, write_tables
+from engine.worker.step_tensors import StepTensors, bring_tables, num_blocks, table_arrays, write_padded
 from ops.interface import AttentionMetadata
 
 # Numbers of rows that are worth a tape: with more, Python's time is nothing beside the kernels',
@@ -106,11 +103,11 @@ class DecodeGraphs:
         keys = [(size, limit) for limit in reversed(self._limits) for size in reversed(self._sizes)]
         self._graphs.capture_all(keys, self._compute_of, "decode steps")
 
-    def run(self, request: ExecuteModelRequest, drawn: DrawnTokens, received: Tensor | None) -> Tensor:
+    def run(self, request: ExecuteModelRequest, inputs: Inputs, received: Tensor | None) -> Tensor:
         """What comes out of this stage [T, D], which is the next step's to overwrite: for later
         work of this stream.
 
-        drawn: has the tokens that the driver does not know yet. received: from the stage before.
+        inputs: have the tokens that the driver does not know yet. received: from the stage before.
         """
         num_rows, longest = len(request.input_ids), int(request.context_lens.max())
         size = next(size for size in self._sizes if size >= num_rows)
@@ -118,8 +115,8 @@ class DecodeGraphs:
         if (size, limit) not in self._graphs:
             self._clear()  # rows of an earlier step would write into blocks that are others' by now
         replay = self._graphs.of((size, limit), self._compute_of)
-        if not self._fill(request, size, num_blocks(limit), drawn):
-            drawn.fill(request, self._columns[0, :size])
+        if not self._fill(request, size, num_blocks(limit), inputs):
+            inputs.drawn.fill(request, self._columns[0, :size])
         if self._embed is not None:
             received = self._embed(self._columns[0, :num_rows])
         if self._residual is not None:
@@ -132,7 +129,7 @@ class DecodeGraphs:
     def _compute_of(self, size: int, limit: int) -> Callable[[], Tensor]:
         forward, tensors = self._forward, self._step_tensors(size, limit)
         if self._inputs is None or self._hidden is None:
-            return partial(forward, tensors)
+            return lambda: forward(tensors)
         place, hidden = self._inputs.place, self._hidden[:size]
         input_ids, _, slot_mapping, _, sources = self._columns[:, :size]
 
@@ -153,7 +150,7 @@ class DecodeGraphs:
         """Whether tables of so many rows and blocks have room there."""
         return size * width <= len(self._page_tables)
 
-    def _fill(self, request: ExecuteModelRequest, size: int, width: int, drawn: DrawnTokens) -> bool:
+    def _fill(self, request: ExecuteModelRequest, size: int, width: int, inputs: Inputs) -> bool:
         """Whether tokens that the driver does not know yet will be placed. width: blocks in a row
         of the graph's tables.
         """
@@ -167,14 +164,14 @@ class DecodeGraphs:
         columns[3, :num_rows] = request.context_lens
         columns[3, num_rows:] = 1
         columns[4, num_rows:] = -1
-        are_placed = drawn.sources(request, columns[4, :num_rows])
+        are_placed = inputs.drawn.sources(request, columns[4, :num_rows])
         if are_in_page:
             write_padded(request, tables, width)
             tables[num_rows * width :: width] = 0
         self._page.send()
         if not are_in_page:
             blocks = table_arrays(request, self._tables.shape[1], size)
-            write_tables(upload(blocks, self._tables.device), self._tables)
+            bring_tables(blocks, self._tables)
         return are_placed
 
     def _step_tensors(self, size: int, longest: int) -> StepTensors:

@@ -114,7 +114,7 @@ class Layers:
         if graphs is not None:
             if adapters is not None:
                 self._adapters.places.assign(adapters)
-            result = graphs.run(request, inputs.drawn, received)
+            result = graphs.run(request, inputs, received)
             if not stage.is_last:
                 result = result.clone()  # the next step may begin before it has been sent
         else:

@@ -15,13 +15,11 @@ from torch import Tensor
 
 from engine.step import ExecuteModelRequest
 from engine.worker.device.device import Capture
-from engine.worker.device.transfer import upload
 from engine.worker.graphs.decode_graphs import Forward
 from engine.worker.graphs.graphs import Graphs, mixed_sizes
 from engine.worker.graphs.page import Page
-from engine.worker.head.drawn_tokens import DrawnTokens
 from engine.worker.inputs import Inputs
-from engine.worker.step_tensors import StepTensors, num_blocks, table_arrays, write_tables
+from engine.worker.step_tensors import StepTensors, bring_tables, num_blocks, table_arrays
 from ops.interface import AttentionMetadata
 
 _NO_START = np.zeros(1, np.int32)
@@ -84,20 +82,20 @@ class MixedGraphs:
         """As `DecodeGraphs.capture_all`."""
         self._graphs.capture_all([(size,) for size in reversed(self._sizes)], self._compute_of, "mixed steps")
 
-    def run(self, request: ExecuteModelRequest, drawn: DrawnTokens, received: Tensor | None) -> Tensor:
+    def run(self, request: ExecuteModelRequest, inputs: Inputs, received: Tensor | None) -> Tensor:
         """As `DecodeGraphs.run`."""
         num_rows = len(request.input_ids)
         size = next(size for size in self._sizes if size >= num_rows)
         replay = self._graphs.of((size,), self._compute_of)
         sources = np.empty(num_rows, np.int32)
-        are_placed = drawn.sources(request, sources)
+        are_placed = inputs.drawn.sources(request, sources)
         rows = (request.input_ids, request.positions, request.slot_mapping, sources)
         blocks = table_arrays(
             request, self._tables.shape[1], len(request.context_lens) + 1, least_width=num_blocks(size - num_rows)
         )
         self._fill(size, rows, request.query_starts, request.context_lens, blocks)
         if not are_placed:
-            drawn.fill(request, self._columns[0, :size])
+            inputs.drawn.fill(request, self._columns[0, :size])
         if self._residual is not None:
             assert received is not None
             self._residual[num_rows:size].zero_()  # of padding rows, what earlier steps have added up
@@ -140,7 +138,7 @@ class MixedGraphs:
         lengths[num_seqs] = size - num_rows
         lengths[num_seqs + 1 :] = 0
         self._page.send()
-        write_tables(upload(blocks, self._tables.device), self._tables)
+        bring_tables(blocks, self._tables)
 
     def _step_tensors(self, size: int) -> StepTensors:
         input_ids, positions, slot_mapping, _ = self._columns[:, :size]

@@ -16,14 +16,12 @@ import torch
 from torch import Tensor
 
 from engine.sampling_columns import SamplingColumns
-from engine.worker.cache.kv_cache import BLOCK_SIZE
-from engine.worker.cache.token_history import Histories
+from engine.worker.cache.token_history import Histories, history_room
 from engine.worker.device.device import Capture
 from engine.worker.graphs.graphs import KINDS, NUM_KINDS, PENALIZED, TOLD, Graphs, batch_sizes, history_size
 from engine.worker.graphs.page import Page
 from engine.worker.head.drawn_tokens import DrawnTokens, drawn_nowhere
-from engine.worker.head.packed import PackedSample
-from engine.worker.head.sampler import DRAW, PENALTIES, choose, draws_of, has_penalties, is_common
+from engine.worker.head.sampler import DRAW, PENALTIES, PackedSample, choose, draws_of, has_penalties, is_common
 from ops.interface import Ops
 
 # What a graph reads of each row, but for its seed of 64 bits; numbers of another type than int32.
@@ -75,7 +73,7 @@ class SampleGraphs:
         """Whether there is a graph for such rows, or can be: the same on every rank."""
         if not (0 < len(columns.seed) <= self._sizes[-1] and is_common(columns)):
             return False
-        return not has_penalties(columns) or _history_room(columns) <= len(self._history)
+        return not has_penalties(columns) or history_room(columns) <= len(self._history)
 
     def capture_all(self) -> None:
         """As `DecodeGraphs.capture_all`."""
@@ -161,9 +159,3 @@ def _begins(rows: Tensor, buffer: Tensor) -> bool:
 def _kind_of(columns: SamplingColumns) -> int:
     """Of rows without penalties."""
     return TOLD if columns.logprob_counts.any() else KINDS.index(draws_of(columns))
-
-
-def _history_room(columns: SamplingColumns) -> int:
-    """Tokens, in whole blocks, of the rows that have penalties."""
-    lengths = np.where(columns.history_num_prompt > 0, columns.position, 0)
-    return int((-(-lengths // BLOCK_SIZE)).sum()) * BLOCK_SIZE

@@ -11,8 +11,7 @@ from engine.worker.cache.token_history import TokenHistory
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
 from engine.worker.graphs.sample_graphs import SampleGraphs
-from engine.worker.head.packed import PackedSample
-from engine.worker.head.sampler import Sampled, has_penalties, num_top_logprobs, sample, take_rows
+from engine.worker.head.sampler import PackedSample, Sampled, has_penalties, num_top_logprobs, sample, take_rows
 from engine.worker.inputs import MAX_LOGITS_ROWS, Inputs
 from parallel.decoder import Decoder
 

@@ -44,6 +44,7 @@ STEPS = (
     Step("apply_penalties", PENALTIES, takes="histories"),
 )
 DRAW = ("temperature", "top_k", "top_p", "min_p", "seed", "choice", "position")  # as `Ops.sample` takes them
+_NO_FLOATS, _NO_IDS = np.empty(0, np.float32), np.empty(0, np.int32)
 _RAGGED = {
     "bias_starts": ("bias_ids", "bias_values"),
     "ban_starts": ("ban_last_ids", "ban_ids"),
@@ -64,6 +65,15 @@ class Sampled:
     top_ids: Tensor  # [R, K] or [0, 0] int32
     top_logprobs: Tensor  # [R, K] or [0, 0] float32
     is_in_ring: ClassVar[bool] = False  # of drawn tokens: see `PackedSample`
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSample:
+    """Of R rows, the first of those that the graph is for."""
+
+    words: Tensor  # [2 or 4, *] int32: tokens, whether they are any, and their logprobs (float32 bits) and ranks
+    token_ids: Tensor  # [R] int32, in the ring of drawn tokens
+    is_in_ring = True
 
 
 def sample(
@@ -202,3 +212,11 @@ def without_logprobs(token_ids: Tensor, is_finite: Tensor) -> Sampled:
         torch.empty(0, 0, dtype=torch.int32, device=device),
         torch.empty(0, 0, dtype=torch.float32, device=device),
     )
+
+
+def unpacked(words: np.ndarray, num_rows: int) -> list[np.ndarray]:
+    """The columns of `Sampled`, of a packed sample's words on the host."""
+    token_ids, is_finite, *told = words[:, :num_rows]
+    logprobs, ranks = (told[0].view(np.float32), told[1]) if told else (_NO_FLOATS, _NO_IDS)
+    width = (num_rows if told else 0, 0)
+    return [token_ids, is_finite.astype(np.bool_), logprobs, ranks, _NO_IDS.reshape(width), _NO_FLOATS.reshape(width)]

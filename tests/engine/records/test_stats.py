@@ -1,6 +1,6 @@
 """What the engine tells of itself adds up."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from engine.sampling_params import SamplingParams
 from tests.engine.support.arrivals import add_request
@@ -35,3 +35,24 @@ def test_its_load_is_that_of_seats_or_cache_whichever_is_scarcer() -> None:
     assert stats.load(**room) == 1.5
     waiting = replace(stats, num_waiting_tokens=3 * 100 * block_size)
     assert 3 < waiting.load(**room) < 3.1
+
+
+def test_totals_go_on_when_a_worker_is_replaced() -> None:
+    """With an empty cache: a monitor takes a total that falls for a restart."""
+    engine = make_engine(Knobs())
+    params = SamplingParams(max_tokens=6, ignore_eos=True)
+    for request_id in ("first", "second"):
+        add_request(engine, request_id, [3, 4] * 40, params)
+        finish(engine)
+    before = engine.stats()
+    assert (before.num_prefix_hits, before.num_prefix_queries) == (64, 160)
+    engine.executor.crash_at = {before.num_steps + 2}
+    add_request(engine, "third", [3, 4] * 40, params)
+    finish(engine)
+    after = engine.stats()
+    assert after.num_recoveries == 1
+    totals = [name for name, value in asdict(before).items() if name.startswith("num_") and isinstance(value, int)]
+    now = {"num_requests_running", "num_requests_waiting", "num_free_gpu_blocks", "num_free_cpu_blocks"}
+    fallen = [name for name in totals if getattr(after, name) < getattr(before, name)]
+    assert [name for name in fallen if name not in now] == []
+    assert after.num_prefix_queries > 240

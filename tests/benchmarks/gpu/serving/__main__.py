@@ -31,7 +31,7 @@ MINUTES = 8.0
 ABOUT = """
 import json, sys, torch
 from tests.benchmarks.gpu.__main__ import environment
-print(json.dumps(environment(torch.device(sys.argv[1]))))
+print(json.dumps(environment(torch.device(sys.argv[1]), None)))
 """
 LEAST_SECONDS = 15.0  # a stage that has less left is not begun
 SHOWN = 2000  # characters of an error

@@ -20,7 +20,7 @@ from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
 from engine.worker.device.cpu import CpuDevice
 from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs, is_decode
-from engine.worker.head.drawn_tokens import DrawnTokens
+from engine.worker.inputs import Inputs
 from engine.worker.model_runner import ModelRunner
 from engine.worker.step_tensors import StepTensors
 from engine.worker.worker import Worker
@@ -244,10 +244,11 @@ def test_a_step_that_runs_out_of_memory_before_the_capture_fails() -> None:
         forward, Recompute(), sizes=[1, 2], context_limits=[MAX_MODEL_LEN], received=None, num_kv_heads=1, device=CPU
     )
     step = make_step(0, [Part([5, 6, 7], 2, [1])])
+    inputs = Inputs(loaded()._shard.model, None)
     with pytest.raises(torch.OutOfMemoryError):
-        graphs.run(step, DrawnTokens(Stage(0, 1, None)), None)
+        graphs.run(step, inputs, None)
     assert graphs.num_captured == 0
-    assert graphs.run(step, DrawnTokens(Stage(0, 1, None)), None).tolist() == [[2.0]]
+    assert graphs.run(step, inputs, None).tolist() == [[2.0]]
     assert graphs.num_captured == 2
 
 

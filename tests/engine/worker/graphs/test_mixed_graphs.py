@@ -108,12 +108,12 @@ def test_what_is_not_filled_is_noticed(array: str, monkeypatch: pytest.MonkeyPat
         if array in page.tensors:
             page.tensors[array].zero_()
 
-    def write_nothing(arrays: Mapping[str, Tensor], tables: Tensor) -> None:
+    def write_nothing(arrays: Mapping[str, np.ndarray], tables: Tensor) -> None:
         tables.zero_()
 
     monkeypatch.setattr(Page, "send", send_others)
     if array == "tables":
-        monkeypatch.setattr(mixed_graphs, "write_tables", write_nothing)
+        monkeypatch.setattr(mixed_graphs, "bring_tables", write_nothing)
     try:
         assert run(graphed(), steps) != expected
     except ValueError as error:

@@ -15,8 +15,7 @@ from engine.worker.cache.token_history import Histories
 from engine.worker.graphs import graphs as of_graphs
 from engine.worker.graphs.sample_graphs import SampleGraphs
 from engine.worker.head.drawn_tokens import DrawnTokens
-from engine.worker.head.packed import unpacked
-from engine.worker.head.sampler import Sampled, sample
+from engine.worker.head.sampler import Sampled, sample, unpacked
 from ops import reference
 from ops.interface import Draws
 from parallel.groups.pipeline import Stage
