@@ -22,6 +22,7 @@ from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.core.llm_engine import LLMEngine
 from engine.core.parts import Parts
+from engine.frontend.garbage import COLLECTOR
 from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
@@ -225,6 +226,8 @@ class Measured:
             self._stack.callback(executor.shutdown)
             self._engine = LLMEngine(Parts(config, ModelConfig.load(folder), Tokenizer(folder), executor))
             self._engine.start()
+            COLLECTOR.slow_down()  # as the engine's thread does
+            self._stack.callback(COLLECTOR.set_back)
         return self._engine
 
 
