@@ -8,8 +8,9 @@ from engine.worker.cache.trial_steps import decode_request, demanding_request, m
 from engine.worker.graphs.graphs import KINDS
 from engine.worker.model_runner import ModelRunner
 
-# Rows of a step for which products have a tile of their own; more than these have the largest one.
-ROWS = (1, 32, 64, 65)
+# Rows of a step with which products have another tile. How many these are follows from a weight's
+# shape as well; of usual weights each tile is among these.
+ROWS = (1, 32, 64, *((1 << power) + 1 for power in range(6, 16)))
 # Sequences of a step, above which attention is compiled anew: it counts them as a power of two.
 SEQUENCES = 128
 LONGEST = 1024  # tokens: contexts of several splits, whose results are folded

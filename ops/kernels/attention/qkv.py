@@ -12,9 +12,10 @@ from torch import Tensor
 from ops.interface import check_shape
 from ops.kernels.attention.rotary import check_rotary, rotary_and_cache, rotate, store_in_cache
 from ops.kernels.chain import begin, chained
-from ops.kernels.matmul.linear import FEW_ROWS, fetch_first, launch_options, linear, tile_of
+from ops.kernels.matmul.linear import fetch_first, linear, tile_of
 from ops.kernels.matmul.products import products
 from ops.kernels.matmul.stored import Stored, operands
+from ops.kernels.matmul.tiles import FEW_ROWS, launch_options
 
 RUN = tl.constexpr(8)  # rows that a thread of tensor cores has one sum of, and the next sum RUN rows below
 LEAST_HEAD = 2 * RUN.value

@@ -14,23 +14,22 @@ from torch import Tensor
 from ops.checks import check_gate_up, check_leaves, check_weight
 from ops.interface import Quantization, Weight, check_shape
 from ops.kernels.chain import begin, chained, fetch
-from ops.kernels.device import HOPPER, capability, num_processors, shared_bytes
-from ops.kernels.matmul.products import products
-from ops.kernels.matmul.stored import Operands, Stored, operands, rows_of, store
+from ops.kernels.matmul.products import of_boxes, products
+from ops.kernels.matmul.stored import Stored, decoded, operands, rows_of, store
+from ops.kernels.matmul.tiles import FEW_ROWS, described, launch_options
 from ops.kernels.norm import MOST_LEAVES
 
-FEW_ROWS = tl.constexpr(64)
 LINE = tl.constexpr(64)  # weights of 16 bits in a line of the cache
 FETCHED_LINES = tl.constexpr(4)  # as many as fit into the cache of all programs that run at once
-MOST_STAGES = 12  # tiles under way, which are what a processor can ask for at once
-OTHER_SHARED = 8 << 10  # bytes of a program beside its tiles, at most
 
 
 @triton.jit(do_not_specialize=["num_rows"])
 def linear_kernel(
     x,  # [T, NUM_LEAVES * LEAF]
+    x_boxes,  # the same as boxes of [ROWS, INPUTS], or None
     x_scales,
     weight,  # of NUM_OUT rows, or twice as many if GATED
+    weight_boxes,  # the same as boxes of [OUTS, INPUTS], or None
     scales,
     zeros,
     bias,
@@ -64,10 +63,15 @@ def linear_kernel(
         if GATED:
             fetch_first(weight_rows + NUM_OUT * NUM_LEAVES * LEAF, LEAF)
     begin(CHAINED)
-    acc, up_acc = products(
-        x, x_scales, weight, scales, zeros, leaf, existing_outs, existing_rows,
-        NUM_OUT, NUM_LEAVES, LEAF, KIND, PIECE, GATED, OUTS, ROWS, INPUTS, STAGES,
-    )  # fmt: skip
+    if weight_boxes is None:
+        acc, up_acc = products(
+            x, x_scales, weight, scales, zeros, leaf, existing_outs, existing_rows,
+            NUM_OUT, NUM_LEAVES, LEAF, KIND, PIECE, GATED, OUTS, ROWS, INPUTS, STAGES,
+        )  # fmt: skip
+    else:
+        acc, up_acc = of_boxes(
+            x_boxes, weight_boxes, first_row, first_out, leaf * LEAF, NUM_OUT, LEAF, GATED, OUTS, ROWS, INPUTS, STAGES
+        )
     if HAS_BIAS:
         acc += tl.load(bias + existing_outs).to(tl.float32)[:, None]
     if GATED:
@@ -217,58 +221,13 @@ def multiply(
     num_out = weight.shape[0] // 2 if is_gated else weight.shape[0]
     output = x.new_empty((num_leaves, x.shape[0], num_out), dtype=dtype)
     if output.numel():
-        given = operands(x, weight, num_leaves)
+        given = decoded(operands(x, weight, num_leaves), weight, num_leaves)
         num_tiles, options = launch_options(given, weight.dtype, num_out, num_leaves, is_gated)
+        x_boxes, weight_boxes = described(given, options, num_leaves)
         linear_kernel[(num_tiles, num_leaves)](
-            given.x, given.x_scales, given.codes, given.scales, given.zeros, bias, output, x.shape[0],
+            given.x, x_boxes, given.x_scales, given.codes, weight_boxes, given.scales, given.zeros, bias,
+            output, x.shape[0],
             NUM_OUT=num_out, NUM_LEAVES=num_leaves, LEAF=given.leaf, KIND=given.kind, PIECE=given.piece,
             GATED=is_gated, HAS_BIAS=bias is not None, **options, **chained(x.device),
         )  # fmt: skip
     return output
-
-
-def launch_options(
-    given: Operands, dtype: torch.dtype, num_out: int, num_leaves: int, is_gated: bool
-) -> tuple[int, dict[str, int]]:
-    """The number of tiles, and each one's size. dtype: the weight's."""
-    num_rows, device = given.x.shape[0], given.x.device
-    options = linear_options(dtype, given.kind, num_rows, is_gated, capability(device))
-    num_tiles = triton.cdiv(num_out, options["OUTS"]) * triton.cdiv(num_rows, options["ROWS"])
-    is_plain = given.kind == "plain" and dtype != torch.float32
-    if is_plain and 2 * num_tiles * num_leaves <= num_processors(device):
-        options["STAGES"] = deep_stages(options, given.leaf, num_rows, is_gated, capability(device))
-    return num_tiles, options
-
-
-def linear_options(
-    dtype: torch.dtype, kind: str, num_rows: int, is_gated: bool, compute: tuple[int, int]
-) -> dict[str, int]:
-    """The tile for so many rows. OUTS is what Hopper's tensor cores take at once, or twice that;
-    ROWS may be any width.
-
-    INPUTS, which a program multiplies at once (of integers always a group), are as many for any
-    number of rows. compute: the device's capability.
-    """
-    if dtype == torch.float32 and kind != "fp8":
-        return {"OUTS": 64, "ROWS": 16, "INPUTS": 32, "STAGES": 2, "num_warps": 4}
-    inputs = 128 if kind == "fp8" else 64
-    if num_rows > 64 and is_gated and kind == "plain" and compute[0] == HOPPER:
-        # Both halves' sums, each 64 × 128, are one warp group's: two would split them into 64 × 64.
-        return {"OUTS": 64, "ROWS": 128, "INPUTS": inputs, "STAGES": 3, "num_warps": 4}
-    if num_rows > 64:
-        return {"OUTS": 64 if is_gated else 128, "ROWS": 128, "INPUTS": inputs, "STAGES": 3, "num_warps": 8}
-    rows = max(16, triton.next_power_of_2(num_rows))
-    return {"OUTS": 64, "ROWS": rows, "INPUTS": inputs, "STAGES": 4 if is_gated else 6, "num_warps": 4}
-
-
-def deep_stages(options: dict[str, int], leaf: int, num_rows: int, is_gated: bool, compute: tuple[int, int]) -> int:
-    """How many tiles are under way if most processors have no program, and none has two: for few
-    rows, as many as shared memory holds of 16-bit weights. The order of a sum is the same with any.
-
-    Of more rows there are more tiles, so that it would differ from step to step.
-    """
-    if num_rows > FEW_ROWS.value:
-        return options["STAGES"]
-    tile = (options["OUTS"] * (2 if is_gated else 1) + options["ROWS"]) * options["INPUTS"] * 2
-    room = (shared_bytes(compute) - OTHER_SHARED) // tile
-    return max(options["STAGES"], min(MOST_STAGES, room, -(-leaf // options["INPUTS"])))

@@ -17,12 +17,13 @@ from torch.nn.functional import pad
 
 from ops import UnavailableBackend
 from ops.kernels.device import check_float8
+from ops.kernels.matmul.packing import pack, pack_scales
 from ops.published import PublishedWeight
 from ops.reference.matmul.int8 import LARGEST, SMALLEST_PEAK
 
 LARGEST_PIECE, SMALLEST_PIECE = 128, 32  # what shares a scale
-LARGEST_STEP = 64  # inputs that are multiplied at once
-MIDDLES = {"int4": 8, "int8": 128}  # zero points of all codes of a weight without others
+MIDDLE = 128  # of codes of 8 bits
+BITS = {"codes4": 4, "codes8": 8, "offset8": 8, "float8": 8}
 
 
 @triton.jit
@@ -69,15 +70,13 @@ def round_kernel(
 
 @dataclass(frozen=True, slots=True)
 class CodedWeight:
-    """A weight, or alike ones stacked along a first dimension. kind: int4 and int8 as `codes4` and
-    `codes8`, fp8 as `float8`, and w8a8.
+    """A weight, or alike ones stacked along a first dimension. kind: int4 as `codes4`, int8 as
+    `codes8` if all zero points are the middle code, else as `offset8`, fp8 as `float8`, and w8a8.
     """
 
-    # [steps, rows, bytes] uint8: a step is a piece, or half of a long one; a byte of codes4 holds
-    # the codes of a step's inputs i and i + step / 2. w8a8: [rows, in] int8
-    codes: Tensor
-    scales: Tensor  # [pieces, rows] float16, bfloat16 or float32; w8a8: [rows] float32
-    zeros: Tensor | None  # [pieces, rows] uint8 or int16; None: the middle code, or none
+    codes: Tensor  # [pieces, rows, words] int32, see `packing`; w8a8: [rows, in] int8
+    scales: Tensor  # [pieces, rows] int32 or float32, see `packing`; w8a8: [rows] float32
+    zeros: Tensor | None  # [pieces, rows] int32, or None
     order: Tensor | None  # [in, filled up] int64: which input is in each place; the one behind the last: zero
     kind: str
     piece: int
@@ -113,17 +112,17 @@ def store_published(weight: PublishedWeight, num_leaves: int | None = None) -> C
     order = pieces.order.flatten()
     is_regular = torch.equal(order, torch.arange(num_in, device=order.device))
     codes = weight.codes if is_regular else pad(weight.codes, (0, 1)).index_select(1, order)
-    step = min(pieces.size, LARGEST_STEP)
-    codes = codes.view(rows, -1, step).transpose(0, 1)
-    if weight.kind == "int4":
-        half = step // 2
-        codes = codes[..., :half] | (codes[..., half:] << 4)
+    kind = {"int4": "codes4", "int8": "codes8", "fp8": "float8"}[weight.kind]
+    zeros = None if weight.zeros is None else weight.zeros[:, pieces.groups].T.int()
+    if kind == "codes8" and zeros is not None and not bool((zeros == MIDDLE).all()):
+        kind = "offset8"
+    scales, zeros = pack_scales(weight.scales[:, pieces.groups].T.contiguous(), zeros, BITS[kind], weight.dtype)
     return CodedWeight(
-        codes=codes.contiguous(),
-        scales=narrowest(weight.scales[:, pieces.groups].T.contiguous()),
-        zeros=_zeros(weight, pieces),
+        codes=pack(codes, BITS[kind], pieces.size),
+        scales=scales,
+        zeros=zeros,
         order=None if is_regular else order,
-        kind={"int4": "codes4", "int8": "codes8", "fp8": "float8"}[weight.kind],
+        kind=kind,
         piece=pieces.size,
         leaf=order.numel() // (num_leaves or 1),
         shape=(rows, num_in),
@@ -170,21 +169,6 @@ def _cut_leaf(groups: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return torch.cat(orders), torch.cat(of_pieces)
 
 
-def _zeros(weight: PublishedWeight, pieces: Pieces) -> Tensor | None:
-    if weight.zeros is None or bool((weight.zeros == MIDDLES[weight.kind]).all()):
-        return None
-    zeros = weight.zeros[:, pieces.groups].T.contiguous()
-    return zeros.to(torch.uint8) if bool(((zeros >= 0) & (zeros < 256)).all()) else zeros
-
-
-def narrowest(scales: Tensor) -> Tensor:
-    """float32 numbers in the smallest type that holds all of them."""
-    for dtype in (torch.float16, torch.bfloat16):
-        if torch.equal(scales.to(dtype).float(), scales):
-            return scales.to(dtype)
-    return scales
-
-
 def ordered(x: Tensor, weight: CodedWeight) -> Tensor:
     """x [T, in] as the weight has its inputs: [T, leaves * weight.leaf]."""
     return x if weight.order is None else pad(x, (0, 1)).index_select(1, weight.order)
@@ -214,14 +198,22 @@ def stack_published(weights: Sequence[CodedWeight]) -> CodedWeight:
     if any(each.order is not None for each in weights):
         reason = f"their inputs are not cut into groups of a multiple of {SMALLEST_PIECE}"
         raise UnavailableBackend(f"the triton backend does not compute these experts: {reason}; device=cpu would work")
-    codes, scales = (torch.stack([getattr(each, name) for each in weights]) for name in ("codes", "scales"))
-    if all(each.zeros is None for each in weights):
-        return replace(first, codes=codes, scales=scales)
-    return replace(first, codes=codes, scales=scales, zeros=torch.stack([_zeros_of(each) for each in weights]))
-
-
-def _zeros_of(weight: CodedWeight) -> Tensor:
-    middle = MIDDLES["int4" if weight.kind == "codes4" else "int8"]
-    return (
-        weight.scales.new_full(weight.scales.shape, middle, dtype=torch.uint8) if weight.zeros is None else weight.zeros
+    kind = "offset8" if any(each.kind == "offset8" for each in weights) else first.kind
+    if len({each.scales.dtype for each in weights}) > 1 or len({each.zeros is None for each in weights}) > 1:
+        weights = [_apart(each) for each in weights]
+    codes, scales, zeros = (
+        None if getattr(weights[0], name) is None else torch.stack([getattr(each, name) for each in weights])
+        for name in ("codes", "scales", "zeros")
     )
+    assert codes is not None and scales is not None
+    return replace(first, kind=kind, codes=codes, scales=scales, zeros=zeros)
+
+
+def _apart(weight: CodedWeight) -> CodedWeight:
+    """The same with float32 scales beside its zero points."""
+    scales, zeros = weight.scales, weight.zeros
+    if scales.dtype == torch.int32:
+        scales, zeros = scales.short().view(weight.dtype).float(), scales >> 16
+    elif zeros is None:
+        zeros = torch.full_like(scales, 1 << (BITS[weight.kind] - 1), dtype=torch.int32)
+    return replace(weight, scales=scales, zeros=zeros)

@@ -1,8 +1,6 @@
 """Quantized weights in the layout that `products` reads, and rows of activations as float8.
 
-Integers lie group by group, so that a tile reads whole lines of memory: [leaves' groups, rows,
-bytes], a byte of int4 holding the codes of inputs i and i + 32 of a group. float8 lies as the
-weight does.
+Integers are packed as published ones are, a group as a piece. float8 lies as the weight does.
 """
 
 from collections.abc import Sequence
@@ -15,9 +13,11 @@ from torch import Tensor
 
 from ops.interface import Quantization
 from ops.kernels.device import check_float8
+from ops.kernels.matmul.packing import pack, unpack, words_of
 from ops.reference.matmul.float8 import LARGEST, SMALLEST_PEAK, decode, encode
 from ops.reference.matmul.quantization import GROUP, encode_groups
 
+BITS = {"int8": 8, "int4": 4}
 ROWS_AT_ONCE = 4096  # of a weight, while it is quantized: bounds what that takes besides
 
 
@@ -53,8 +53,8 @@ def encode_kernel(
 class QuantizedWeight:
     """A weight, or alike ones stacked along a first dimension."""
 
-    codes: Tensor  # int8 [groups, rows, bytes], or float8 [rows, in]
-    scales: Tensor  # bfloat16 [groups, rows]; of float8 float32 [num_leaves, rows]
+    codes: Tensor  # [groups, rows, words] int32, see `packing`; or float8 [rows, in]
+    scales: Tensor  # [groups, rows] int32 or float32, see `packing`; of float8 float32 [num_leaves, rows]
     kind: Quantization
     shape: tuple[int, int]  # of one: rows, in
     dtype: torch.dtype  # of the model
@@ -65,6 +65,8 @@ def store_quantized(weight: Tensor, quantization: Quantization, num_leaves: int)
     parts = [_pack(part, quantization, num_leaves) for part in weight.split(ROWS_AT_ONCE)]
     all_codes, all_scales = zip(*parts, strict=True)
     codes, scales = torch.cat(all_codes, dim=0 if quantization == "fp8" else 1), torch.cat(all_scales, dim=1)
+    if quantization != "fp8" and weight.dtype == torch.bfloat16:  # which holds them
+        scales = words_of(scales.bfloat16(), None, BITS[quantization])
     return QuantizedWeight(codes, scales, quantization, (weight.shape[0], weight.shape[1]), weight.dtype)
 
 
@@ -95,11 +97,13 @@ def rows_of_quantized(weight: QuantizedWeight, ids: Tensor) -> Tensor:
     if weight.kind == "fp8":
         codes = weight.codes.view(torch.uint8).index_select(0, ids).view(torch.float8_e4m3fn)
         return decode(codes, weight.scales.index_select(1, ids).T.contiguous())
-    codes = weight.codes.index_select(1, ids)
-    if weight.kind == "int4":
-        codes = torch.cat(((codes << 4) >> 4, codes >> 4), dim=2)
-    numbers = codes.float() * weight.scales.index_select(1, ids).float()[..., None]
-    return numbers.transpose(0, 1).flatten(1)[:, : weight.shape[1]].contiguous()
+    scales = weight.scales.index_select(1, ids)
+    if scales.dtype == torch.int32:
+        scales = scales.short().view(weight.dtype).float()
+    bits = BITS[weight.kind]
+    codes = unpack(weight.codes.index_select(1, ids), bits) - (1 << (bits - 1))
+    decoded = codes.view(len(ids), -1, GROUP).float() * scales.T[..., None]
+    return decoded.flatten(1)[:, : weight.shape[1]].contiguous()
 
 
 def _pack(weight: Tensor, quantization: Quantization, num_leaves: int) -> tuple[Tensor, Tensor]:
@@ -108,6 +112,6 @@ def _pack(weight: Tensor, quantization: Quantization, num_leaves: int) -> tuple[
         codes, scales = encode(weight, num_leaves)
         return codes, scales.T
     codes, scales = encode_groups(weight, quantization, num_leaves)
-    if quantization == "int4":
-        codes = (codes[..., : GROUP // 2] & 15) | (codes[..., GROUP // 2 :] << 4)
-    return codes.flatten(1, 2).transpose(0, 1).contiguous(), scales.flatten(1).T.bfloat16().contiguous()
+    bits = BITS[quantization]
+    unsigned = (codes.flatten(1).short() + (1 << (bits - 1))).to(torch.uint8)
+    return pack(unsigned, bits, GROUP), scales.flatten(1).T.contiguous()

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+import triton
 from torch import Tensor
 
 from ops.interface import Quantization, Weight
+from ops.kernels.device import HOPPER, capability
+from ops.kernels.matmul.codes import decode_kernel
 from ops.kernels.matmul.published import CodedWeight, ordered, round_rows, stack_published, store_published
 from ops.kernels.matmul.quantization import (
     QuantizedWeight,
@@ -16,6 +19,11 @@ from ops.kernels.matmul.quantization import (
     store_quantized,
 )
 from ops.published import PublishedWeight
+from ops.reference.matmul.quantization import GROUP
+
+CODES = ("codes4", "codes8", "offset8", "float8")
+DECODED_ROWS = 512  # up to which each tile of rows decodes its weights
+DECODED_OUTS = 64  # rows of a weight that a program decodes a piece of
 
 Stored = Tensor | QuantizedWeight | CodedWeight
 
@@ -71,7 +79,25 @@ def operands(x: Tensor, weight: Stored, num_leaves: int = 1) -> Operands:
     leaf = weight.shape[-1] // num_leaves
     if weight.kind == "fp8":
         return Operands(*encode_rows(x, num_leaves), weight.codes, weight.scales, None, weight.kind, leaf)
-    return Operands(x, None, weight.codes, weight.scales, None, weight.kind, leaf)
+    kind = "codes4" if weight.kind == "int4" else "codes8"
+    return Operands(x, None, weight.codes, weight.scales, None, kind, leaf, GROUP)
+
+
+def decoded(given: Operands, weight: Stored, num_leaves: int) -> Operands:
+    """The same, or for many rows with the weight of 16 bits that the codes stand for: a pass over a
+    weight then costs less than to decode it for each tile of rows. A product's bits are the same.
+    """
+    num_rows, width = given.x.shape
+    is_many = num_rows > DECODED_ROWS and given.kind in CODES and weight.dtype != torch.float32
+    if not is_many or capability(given.x.device)[0] != HOPPER:
+        return given
+    num_out = weight.shape[0]
+    plain = torch.empty((num_out, width), dtype=weight.dtype, device=given.x.device)
+    decode_kernel[(given.codes.shape[0], triton.cdiv(num_out, DECODED_OUTS))](
+        given.codes, given.scales, given.zeros, plain, num_out,
+        WIDTH=width, LEAF=given.leaf, KIND=given.kind, PIECE=given.piece, OUTS=DECODED_OUTS, num_warps=4,
+    )  # fmt: skip
+    return Operands(given.x, None, plain, None, None, "plain", given.leaf)
 
 
 def rows_of(weight: Stored, ids: Tensor) -> Tensor:

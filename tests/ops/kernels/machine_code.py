@@ -21,6 +21,7 @@ class MachineCode:
     """Of one kernel. A loop is one that has no other within."""
 
     asynchronous: dict[int, int]  # reads of device memory that go past the registers, by their bits
+    boxes: int  # copies of whole tiles of device memory
     products: frozenset[str]  # instructions of the tensor cores, with their widths
     barriers: int  # of a loop that multiplies and reads ahead, at most; 0 where there is none
     waits: bool  # for the kernel before (programmatic dependent launch), before it does anything
@@ -33,6 +34,7 @@ def machine_code(text: str) -> MachineCode:
     ahead = [part for part in (lines[first : last + 1] for first, last in _loops(lines)) if _reads_ahead(part)]
     return MachineCode(
         asynchronous=dict(Counter(_bits(name) for name in re.findall(r"\bLDGSTS([.\w]*)", text))),
+        boxes=len(re.findall(r"\bUTMALDG\b", text)),
         products=frozenset(TENSOR.findall(text)),
         barriers=max((sum("BAR.SYNC" in line for line in part) for part in ahead), default=0),
         waits=_waits(text),
@@ -79,7 +81,7 @@ def _stays(line: str, labels: set[str]) -> bool:
 
 
 def _reads_ahead(lines: list[str]) -> bool:
-    return any("LDGSTS" in line for line in lines) and any(TENSOR.search(line) for line in lines)
+    return any("LDGSTS" in line or "UTMALDG" in line for line in lines) and any(TENSOR.search(line) for line in lines)
 
 
 def _bits(suffix: str) -> int:

@@ -18,7 +18,6 @@ import pytest
 pytest.importorskip("triton")
 import ops.kernels
 from ops.kernels.attention.decode import programs_of_a_processor
-from ops.kernels.matmul.linear import MOST_STAGES
 from tests.ops.kernels import compiled_published
 from tests.ops.kernels.compiled import (
     FLOAT8_KERNELS,
@@ -160,8 +159,11 @@ def resident_of(each: Compiled) -> int:
     return resident(ARCH, registers=each.registers, threads=each.threads, shared=each.shared)
 
 
-def test_weights_are_read_ahead_by_128_bits(compiled: list[Compiled]) -> None:
-    for each, code in of(compiled, "linear_kernel") + of(compiled, "qkv_kernel"):
+def test_weights_are_read_ahead_by_tiles_or_by_128_bits(compiled: list[Compiled]) -> None:
+    for each, code in of(compiled, "linear_kernel"):
+        assert code.boxes and not code.asynchronous, each
+        assert code.barriers <= 4, each
+    for each, code in of(compiled, "qkv_kernel"):
         assert list(code.asynchronous) == [128], each
         assert code.barriers <= 2, each
 
@@ -175,8 +177,8 @@ def test_the_cache_is_read_ahead_by_128_bits(compiled: list[Compiled]) -> None:
 
 def test_products_are_of_the_widest_shape(compiled: list[Compiled]) -> None:
     for each, code in of(compiled, "linear_kernel", "gate_up", "linear", "head", "tree"):
-        width = 128 if f"{NUM_TOKENS} rows" in each.case else 16
-        assert code.products == {f"HGMMA.64x{width}x16.F32.BF16"}, each
+        widths = (64, 128, 256) if f"{NUM_TOKENS} rows" in each.case else (16,)
+        assert code.products in [{f"HGMMA.64x{width}x16.F32.BF16"} for width in widths], each
     for each, code in of(compiled, "qkv_kernel"):
         assert code.products == {"HGMMA.64x16x16.F32.BF16"}, each  # as of linear_kernel
     for head_dim in (64, 128):
@@ -192,13 +194,13 @@ def test_as_many_programs_fit_as_are_launched(compiled: list[Compiled]) -> None:
     for each, _ in of(compiled, "decode_kernel"):
         assert resident_of(each) >= -(-each.programs // PROCESSORS), each
     for each, _ in of(compiled, "linear_kernel"):
-        assert resident_of(each) >= min(2, -(-each.programs // PROCESSORS)), each
+        most = 2 if each.threads == 128 else 1  # two groups of warps take all registers
+        assert resident_of(each) >= min(most, -(-each.programs // PROCESSORS)), each
 
 
 def test_programs_that_have_a_processor_each_read_further_ahead(compiled: list[Compiled]) -> None:
-    """A program of few rows asks for a tile in each stage; of 896 inputs there are 14 tiles."""
+    """A program of few rows asks for a tile in each stage."""
     ((few, _),) = of(compiled, "linear_kernel", "linear bf16 896, 1 row")
     ((many, _),) = of(compiled, "linear_kernel", "head bf16 896, 1 row")
-    assert few.programs <= PROCESSORS / 2 < PROCESSORS < many.programs
-    stages, fewer_stages = (each.shared // (80 * 64 * 2) for each in (few, many))
-    assert stages == MOST_STAGES > fewer_stages
+    assert few.programs <= PROCESSORS < many.programs
+    assert few.shared > 1.9 * many.shared

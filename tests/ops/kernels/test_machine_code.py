@@ -17,7 +17,8 @@ LOOP = """
 
 def test_what_is_read_of_machine_code() -> None:
     code = machine_code(LOOP)
-    assert code.asynchronous == {128: 1, 32: 1}
+    assert (code.asynchronous, code.boxes) == ({128: 1, 32: 1}, 0)
+    assert machine_code("/*0010*/ UTMALDG.2D [UR16], [UR4] ;").boxes == 1
     assert code.products == {"HGMMA.64x64x16.F32.BF16"}
     assert code.barriers == 1, "of the inner loop"
     assert (code.spills, machine_code("/*0010*/ STL [R1], R88 ;").spills) == (0, 1)

@@ -15,7 +15,7 @@ from ops.interface import Draws
 from ops.kernels.attention.decode import UNROLLED
 from ops.kernels.attention.softmax import SPLIT
 from ops.kernels.logits.rows import BLOCK
-from ops.kernels.matmul.linear import FEW_ROWS
+from ops.kernels.matmul.tiles import FEW_ROWS
 from tests.benchmarks.gpu.estimate.gpus import Gpu
 from tests.benchmarks.gpu.estimate.launches import Launch
 

@@ -13,7 +13,14 @@ pytest.importorskip("triton")
 import triton
 
 from ops.kernels.attention.items import LEAST_SEQUENCES
-from ops.kernels.matmul.linear import linear_options
+from ops.kernels.matmul.tiles import linear_options, plain_options
+
+# Outputs, leaves and whether they are gated, of weights with 0.5, 7, 14 and 32 billion others.
+WEIGHTS = [
+    *((1152, 1, False), (896, 2, False), (896, 4, False), (4864, 1, True), (151936, 1, False)),
+    *((4608, 1, False), (3584, 4, False), (18944, 1, True), (152064, 1, False)),
+    *((7168, 1, False), (5120, 8, False), (13824, 1, True), (27648, 1, True)),
+]
 
 
 class Recorder:
@@ -31,7 +38,9 @@ class Recorder:
 
 
 def tiles(num_rows: set[int]) -> set[str]:
-    return {str(linear_options(torch.bfloat16, "plain", rows, False, (9, 0))) for rows in num_rows}
+    """Of an H200 and of GPUs before it."""
+    of_others = {str(linear_options(torch.bfloat16, "plain", rows, False)) for rows in num_rows}
+    return of_others | {f"{weight} {plain_options(rows, *weight, 132)}" for rows in num_rows for weight in WEIGHTS}
 
 
 def sequences(num_sequences: set[int]) -> set[int]:

@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 from ops import kernels
-from ops.kernels.matmul.linear import FEW_ROWS
+from ops.kernels.matmul.tiles import FEW_ROWS
 from tests.ops.kernels.where import DEVICE, MARKS
 
 pytestmark = MARKS
