@@ -236,6 +236,8 @@ def other_cases(*, every: bool) -> Iterator[str]:
     cache = meta(100, 2, 16, 64)
     kernels.copy_blocks(cache, ints(30, 2))
     yield "move_blocks"
+    kernels.place_tokens(ints(30), ints(30), ints(4 * 256), ints(30), ints(1600))
+    yield "place_tokens"
 
 
 def sampling_cases() -> Iterator[str]:
