@@ -36,8 +36,10 @@ def launch_options(
     num_rows, device = given.x.shape[0], given.x.device
     compute, processors = capability(device), num_processors(device)
     if compute[0] == HOPPER and dtype != torch.float32 and (given.kind == "plain" or given.kind in CODES):
-        choose = plain_options if given.kind == "plain" else codes_options
-        options = choose(num_rows, num_out, num_leaves, is_gated, processors)
+        sizes = num_rows, num_out, num_leaves, is_gated, processors
+        options = (
+            plain_options(*sizes) if given.kind == "plain" else codes_options(*sizes, _reads_little(given), given.piece)
+        )
         return _count(options, num_rows, num_out), options
     options = linear_options(dtype, given.kind, num_rows, is_gated)
     num_tiles = _count(options, num_rows, num_out)
@@ -76,12 +78,30 @@ def plain_options(num_rows: int, num_out: int, num_leaves: int, is_gated: bool, 
     )
 
 
-def codes_options(num_rows: int, num_out: int, num_leaves: int, is_gated: bool, processors: int) -> Options:
-    """On Hopper, of codes of 4 or 8 bits, of which a program multiplies a piece at once."""
+def codes_options(
+    num_rows: int, num_out: int, num_leaves: int, is_gated: bool, processors: int, reads_little: bool, piece: int
+) -> Options:
+    """On Hopper, of codes of 4 or 8 bits, of which a program multiplies a piece at once. Fewer rows
+    than there are would have codes decoded once more.
+    """
     if num_rows <= FEW_ROWS.value:
-        rows = _few(max(16, triton.next_power_of_2(num_rows)), num_out, num_leaves, processors)
-        return _tile(64, rows, 64, 3 if is_gated else 4, 4)
+        rows = max(16, triton.next_power_of_2(num_rows))
+        if is_gated:
+            return _tile(64, rows, 64, 3 if rows > 32 else 6, 4)
+        has_one_each = -(-num_out // 64) * num_leaves <= processors
+        return _tile(64, rows, 64, 8 if rows <= 32 and (has_one_each or piece < 128) else 4, 4)
+    wide = -(-num_out // 128) * -(-num_rows // 256) * num_leaves
+    if reads_little and not is_gated and 2 * wide >= processors:
+        return _tile(128, 256, 64, 3, 8)
     return _tile(64, 128, 64, 3, 4)
+
+
+def _reads_little(given: Operands) -> bool:
+    """Whether registers and shared memory suffice for the widest tile: of scales that are in the
+    model's dtype, and pieces of up to 64 bytes.
+    """
+    is_packed = given.scales is not None and given.scales.dtype == torch.int32
+    return is_packed and (given.kind == "codes4" or given.piece <= 64)
 
 
 def _few(num_rows: int, num_out: int, num_leaves: int, processors: int) -> int:

@@ -12,7 +12,7 @@ from ops.reference.matmul.float8 import rounded
 from ops.reference.matmul.quantization import quantize
 from tests.benchmarks.gpu.case import Case, Make, Sizes, copies_beyond_cache, has_float8
 
-BYTES = {"int8": 1 + 2 / 64, "int4": 1 / 2 + 2 / 64, "fp8": 1}  # of a weight
+BYTES = {"int8": 1 + 4 / 64, "int4": 1 / 2 + 4 / 64, "fp8": 1}  # of a weight
 NUM_CHECKED = 64  # rows
 
 

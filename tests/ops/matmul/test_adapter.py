@@ -8,6 +8,7 @@ import torch
 from ops.interface import Adapted, AdapterPart, Ops
 from ops.published import PublishedKind
 from tests.ops.exact import dtypes
+from tests.ops.matmul.test_published import multiplied
 from tests.ops.matmul.test_published import weight as published_weight
 
 HIDDEN = 96
@@ -128,6 +129,6 @@ def test_published_weights_have_adapters_too(
     parts = adapters((40,), dtype, num_in)
     adapted = Adapted(RUNS, [*(ops.make_adapter(each, prepared) for each in parts), None])
     got = ops.adapted_linear_tree(x, prepared, adapted)
-    close(got, x.double() @ published.numbers().double().T + updates(x, parts, 40, 4), dtype)
+    close(got, x.double() @ multiplied(ops, published).T + updates(x, parts, 40, 4), dtype)
     if ops.EXACT:
         assert torch.equal(got[7:], ops.linear_tree(x, prepared)[7:]), "rows without an adapter"
