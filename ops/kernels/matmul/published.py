@@ -13,7 +13,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ops import UnavailableBackend
 from ops.kernels.device import check_float8
@@ -111,7 +110,7 @@ def store_published(weight: PublishedWeight, num_leaves: int | None = None) -> C
         check_float8(weight.codes.device)
     order = pieces.order.flatten()
     is_regular = torch.equal(order, torch.arange(num_in, device=order.device))
-    codes = weight.codes if is_regular else pad(weight.codes, (0, 1)).index_select(1, order)
+    codes = weight.codes if is_regular else torch.nn.functional.pad(weight.codes, (0, 1)).index_select(1, order)
     kind = {"int4": "codes4", "int8": "codes8", "fp8": "float8"}[weight.kind]
     zeros = None if weight.zeros is None else weight.zeros[:, pieces.groups].T.int()
     if kind == "codes8" and zeros is not None and not bool((zeros == MIDDLE).all()):
@@ -143,8 +142,8 @@ def cut(groups: Tensor, together: int, num_leaves: int) -> Pieces:
     orders, all_groups = [], []
     for index, (order, of_pieces) in enumerate(leaves):
         order = torch.where(order < 0, num_in, order + index * leaf_size)
-        orders.append(pad(order, (0, 0, 0, most - len(order)), value=num_in))
-        all_groups.append(pad(of_pieces, (0, most - len(of_pieces))))
+        orders.append(torch.nn.functional.pad(order, (0, 0, 0, most - len(order)), value=num_in))
+        all_groups.append(torch.nn.functional.pad(of_pieces, (0, most - len(of_pieces))))
     return Pieces(size, torch.cat(orders), torch.cat(all_groups))
 
 
@@ -163,7 +162,7 @@ def _cut_leaf(groups: Tensor, size: int) -> tuple[Tensor, Tensor]:
     values, counts = groups.unique(return_counts=True)
     orders, of_pieces = [], []
     for value, inputs in zip(values, members.split(counts.tolist()), strict=True):
-        filled = pad(inputs, (0, -inputs.numel() % size), value=-1).view(-1, size)
+        filled = torch.nn.functional.pad(inputs, (0, -inputs.numel() % size), value=-1).view(-1, size)
         orders.append(filled)
         of_pieces.append(value.expand(len(filled)))
     return torch.cat(orders), torch.cat(of_pieces)
@@ -171,7 +170,7 @@ def _cut_leaf(groups: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 def ordered(x: Tensor, weight: CodedWeight) -> Tensor:
     """x [T, in] as the weight has its inputs: [T, leaves * weight.leaf]."""
-    return x if weight.order is None else pad(x, (0, 1)).index_select(1, weight.order)
+    return x if weight.order is None else torch.nn.functional.pad(x, (0, 1)).index_select(1, weight.order)
 
 
 def round_rows(rows: Tensor, num_leaves: int, input_scale: float | None) -> tuple[Tensor, Tensor]:
