@@ -191,8 +191,9 @@ def decode_options(
         return {"ROWS": rows, "TILE": 16, "STAGES": 1, "num_warps": 4, **ALL_REGISTERS}
     options = {"ROWS": TENSOR_CORE_ROWS, "num_warps": 4}
     if compute[0] in WHOLE_TILES:
-        options |= {"TILE": 32 if dtype == torch.float8_e4m3fn and head_dim > 64 else 64, "STAGES": 3}
-        is_lean = (head_dim, group, num_kv_heads) in LEAN and dtype != torch.float8_e4m3fn
+        is_float8 = dtype == torch.float8_e4m3fn
+        options |= {"TILE": 32 if is_float8 and head_dim > 64 and compute[0] != HOPPER else 64, "STAGES": 3}
+        is_lean = (head_dim, group, num_kv_heads) in LEAN and not is_float8
         fits = is_lean and not folds and num_sequences <= MOST_KEPT.value and compute[0] == HOPPER
         return options | FOUR_PROGRAMS if fits else options
     if head_dim <= 64:

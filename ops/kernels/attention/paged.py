@@ -14,6 +14,7 @@ import triton
 from torch import Tensor
 
 from ops.interface import AttentionMetadata, check_shape
+from ops.kernels.attention import hopper_decode
 from ops.kernels.attention.decode import (
     TENSOR_CORE_ROWS,
     decode_kernel,
@@ -25,7 +26,7 @@ from ops.kernels.attention.items import LEAST_SEQUENCES
 from ops.kernels.attention.prefill import prefill_kernel, prefill_options
 from ops.kernels.attention.softmax import SPLIT
 from ops.kernels.chain import chained
-from ops.kernels.device import capability, check_float8, num_processors
+from ops.kernels.device import HOPPER, capability, check_float8, num_processors
 
 HEAD_DIMS = (16, 32, 64, 128)
 FOLDING_PROGRAMS = 2  # of a processor that run at once, of any kind
@@ -65,17 +66,28 @@ def paged_attention(
     tensors = metadata.query_starts, metadata.context_lens, metadata.block_tables
     sizes = num_sequences, metadata.block_tables.shape[1]
     log2_scale = scale * math.log2(math.e)
+    is_hopper = query.device.type != "cpu" and capability(query.device)[0] == HOPPER
     if metadata.max_query_len > 1:
         prefill_kernel[(num_processors(query.device),)](
             query, key_cache, value_cache, output, *tensors, *sizes, log2_scale, **constants, **prefill_options(options)
         )
     splits = _split_buffers(query, num_sequences, max_splits)
     most_items = num_sequences * max_splits * num_kv_heads
-    num_programs = num_processors(query.device) * programs_of_a_processor(head_dim)
-    decode_kernel[(min(num_programs, most_items),)](
-        query, key_cache, value_cache, output, *splits, *tensors, arrivals, *sizes, max_splits, log2_scale,
-        FOLDED=triton.next_power_of_2(group), **constants, **options, **chained(query.device),
-    )  # fmt: skip
+    if (
+        is_hopper
+        and arrivals is None
+        and hopper_decode.fits(key_cache.dtype, head_dim, group, block_size, num_sequences)
+    ):
+        hopper_decode.launch_decode(
+            num_processors(query.device), most_items, query, key_cache, value_cache, output, *splits, *tensors, *sizes,
+            max_splits, log2_scale, **constants, **chained(query.device),
+        )  # fmt: skip
+    else:
+        num_programs = num_processors(query.device) * programs_of_a_processor(head_dim)
+        decode_kernel[(min(num_programs, most_items),)](
+            query, key_cache, value_cache, output, *splits, *tensors, arrivals, *sizes, max_splits, log2_scale,
+            FOLDED=triton.next_power_of_2(group), **constants, **options, **chained(query.device),
+        )  # fmt: skip
     if max_splits > 1 and arrivals is None:
         fold_kernel[(num_sequences, num_heads)](
             *splits, output, *tensors[:2], max_splits,

@@ -32,6 +32,7 @@ HOST_LAUNCH = 37e-6  # of the host, for a kernel that is launched from Python: a
 HOST_GRAPH = 0.2e-3  # to fill the buffers of a step's two graphs and replay them: an assumption
 DRAW_PASSES = 6  # the largest; over the blocks' sums: running ones, the whole, the token's block, its start, the block
 PRODUCTS = ("torch linear", "torch mm", "torch addmm")  # cuBLAS's
+DECODES = ("decode_kernel", "hopper_decode_kernel")
 LINEARS = ("linear_kernel", "qkv_kernel")
 COUNTED = 512  # tokens of a history that are counted together, by a read and then additions in memory
 TOP_PASSES = 8  # of torch's topk over numbers of 64 bits, 8 bits each: an assumption
@@ -84,11 +85,11 @@ def _gap(launch: Launch) -> float:
 
 def cost_of(launch: Launch, step: Step, gpu: Gpu) -> Cost:
     values = launch.values
-    if not step.rows and launch.kernel in ("decode_kernel", "fold_kernel"):
+    if not step.rows and launch.kernel in (*DECODES, "fold_kernel"):
         return Cost(0.0, programs=launch.programs)
     if launch.kernel in LINEARS:
         return _linear(launch, gpu)
-    if launch.kernel in ("decode_kernel", "prefill_kernel"):
+    if launch.kernel in (*DECODES, "prefill_kernel"):
         return _attention(launch, step, gpu)
     if launch.kernel in ("top_k_kernel", "top_p_kernel", "keep_kernel"):
         return _threshold(launch, step)
@@ -153,12 +154,13 @@ def _attention(launch: Launch, step: Step, gpu: Gpu) -> Cost:
     values = launch.values
     keys, query = values["keys"], values["query"]
     heads, head_dim = values["KV_HEADS"], values["HEAD_DIM"]
-    asked = max(1, values["STAGES"] - 1) * 2 * values["TILE"] * head_dim * keys.element_size()
-    if launch.kernel == "decode_kernel":
-        num_bytes = 2 * step.rows * step.context * heads * head_dim * keys.element_size()
+    item = 1 if values["FLOAT8"] else keys.element_size()
+    asked = max(1, values["STAGES"] - 1) * 2 * values["TILE"] * head_dim * item
+    if launch.kernel in DECODES:
+        num_bytes = 2 * step.rows * step.context * heads * head_dim * item
         num_bytes += 2 * _num_bytes([query[: step.rows]])
         items = step.rows * heads * math.ceil(step.context / SPLIT.value)
-        operations = 4.0 * values["ROWS"] * step.rows * heads * step.context * head_dim
+        operations = 4.0 * values.get("ROWS", 16) * step.rows * heads * step.context * head_dim
         programs, resident = min(items, launch.programs), math.ceil(launch.programs / gpu.processors)
         return Cost(num_bytes, operations, programs, asked, resident, waiting=_folding(launch, step))
     pairs = step.chunk * (step.chunk + 1) / 2
@@ -171,7 +173,7 @@ def _folding(launch: Launch, step: Step) -> float:
     """
     values = launch.values
     splits = math.ceil(step.context / SPLIT.value)
-    if values["arrivals"] is None or splits == 1:
+    if values.get("arrivals") is None or splits == 1:
         return 0.0
     num_bytes = 4.0 * splits * values["GROUP"] * (values["HEAD_DIM"] + 2)
     return LATENCY + max(num_bytes / PROCESSOR_BYTES_PER_S, LATENCY * math.ceil(splits / UNROLLED.value))
