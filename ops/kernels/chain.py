@@ -3,7 +3,7 @@ results itself (CUDA's programmatic dependent launch).
 
 A chained kernel first calls `begin`, before it reads or writes anything and before any of its
 programs can end: the next one in the chain relies on that it has waited in its turn. Only
-`fetch` may come before.
+`fetch` may come before, and reads of weights, which no kernel of a chain writes.
 """
 
 from typing import Any

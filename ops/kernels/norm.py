@@ -10,35 +10,41 @@ from ops.interface import check_shape
 from ops.kernels.chain import begin, chained
 
 MOST_LEAVES = 4  # of an update, that are added here: more would not fit into registers
+FEW_ROWS = 1024  # each has a program; of more rows a program has several, which is less to start
+ROWS_AT_ONCE = 4
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def norm_kernel(
     update,  # [LEAVES, T, SIZE] float32, if LEAVES is not 0
     residual,  # [T, SIZE], written if there is an update
     weight,
     output,
     eps,
+    num_rows,
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
     LEAVES: tl.constexpr,
+    ROWS: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
-    """Grid (T,): a row a program. The norm is that of the residual as cast."""
-    begin(CHAINED)
-    row = tl.program_id(0).to(tl.int64) * SIZE
+    """Grid (tiles of rows,): one row after the other. The norm is that of the residual as cast."""
     columns = tl.arange(0, BLOCK)
     exists = columns < SIZE
-    value = tl.load(residual + row + columns, mask=exists, other=0.0)
-    if LEAVES > 0:
-        leaf_size = tl.num_programs(0).to(tl.int64) * SIZE
-        added = value.to(tl.float32) + _sum(update + row + columns, exists, leaf_size, LEAVES)
-        value = added.to(value.dtype)
-        tl.store(residual + row + columns, value, mask=exists)
-    value = value.to(tl.float32)
-    scale = tl.rsqrt(tl.sum(value * value, 0) / SIZE + eps)
-    scaled = value * scale * tl.load(weight + columns, mask=exists, other=0.0).to(tl.float32)
-    tl.store(output + row + columns, scaled.to(output.dtype.element_ty), mask=exists)
+    factor = tl.load(weight + columns, mask=exists, other=0.0).to(tl.float32)
+    begin(CHAINED)
+    first = tl.program_id(0) * ROWS
+    for index in range(first, tl.minimum(first + ROWS, num_rows)):
+        row = index * tl.full([], SIZE, tl.int64)
+        value = tl.load(residual + row + columns, mask=exists, other=0.0)
+        if LEAVES > 0:
+            leaf_size = num_rows * tl.full([], SIZE, tl.int64)
+            added = value.to(tl.float32) + _sum(update + row + columns, exists, leaf_size, LEAVES)
+            value = added.to(value.dtype)
+            tl.store(residual + row + columns, value, mask=exists)
+        value = value.to(tl.float32)
+        scale = tl.rsqrt(tl.sum(value * value, 0) / SIZE + eps)
+        tl.store(output + row + columns, (value * scale * factor).to(output.dtype.element_ty), mask=exists)
 
 
 @triton.jit
@@ -132,9 +138,10 @@ def _norm(update: Tensor | None, residual: Tensor, weight: Tensor, eps: float) -
     num_leaves = 0 if update is None else _num_leaves(update, residual)
     if num_rows:
         block = triton.next_power_of_2(size)
-        norm_kernel[(num_rows,)](
-            update, residual, weight, output, eps,
-            SIZE=size, BLOCK=block, LEAVES=num_leaves, num_warps=min(16, max(1, block // 512)),
+        rows = 1 if num_rows <= FEW_ROWS else ROWS_AT_ONCE
+        norm_kernel[(triton.cdiv(num_rows, rows),)](
+            update, residual, weight, output, eps, num_rows,
+            SIZE=size, BLOCK=block, LEAVES=num_leaves, ROWS=rows, num_warps=min(16, max(1, block // 256)),
             **chained(residual.device),
         )  # fmt: skip
     return output

@@ -11,11 +11,11 @@ from ops.interface import check_shape
 from ops.kernels.chain import begin, chained
 from ops.kernels.device import check_float8
 
-HEADS_AT_ONCE = 8
+HEADS_AT_ONCE = 32  # of neighbouring rows
 LARGEST_FLOAT8 = tl.constexpr(448.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def rotary_kernel(
     qkv,  # [T, (HEADS + 2 * KV_HEADS) * 2 * HALF]
     positions,
@@ -24,6 +24,7 @@ def rotary_kernel(
     keys,
     values,
     query,
+    num_rows,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     HALF: tl.constexpr,  # of a head
@@ -32,35 +33,36 @@ def rotary_kernel(
     FLOAT8: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
-    """Grid (T, tiles of heads). Pairs are the two halves of a head (NeoX)."""
+    """Grid (tiles of the heads of all rows,). Pairs are the two halves of a head (NeoX)."""
     begin(CHAINED)
-    row = tl.program_id(0).to(tl.int64)
-    heads = tl.program_id(1) * AT_ONCE + tl.arange(0, AT_ONCE)
-    dims = tl.arange(0, HALF)
-    exists = (heads < HEADS + 2 * KV_HEADS)[:, None]
-    source = qkv + (row * (HEADS + 2 * KV_HEADS) + heads[:, None]) * (2 * HALF) + dims[None, :]
-    first = tl.load(source, mask=exists, other=0.0)
-    second = tl.load(source + HALF, mask=exists, other=0.0)
-    angle = cos_sin + tl.load(positions + row).to(tl.int64) * (2 * HALF) + dims
-    cos = tl.load(angle)[None, :]
-    sin = tl.load(angle + HALF)[None, :]
+    ROW_HEADS: tl.constexpr = HEADS + 2 * KV_HEADS
+    cells = tl.program_id(0) * AT_ONCE + tl.arange(0, AT_ONCE)
+    row, head = (cells // ROW_HEADS).to(tl.int64), cells % ROW_HEADS
+    exists = row < num_rows
+    dims = tl.arange(0, HALF)[None, :]
+    source = qkv + cells.to(tl.int64)[:, None] * (2 * HALF) + dims
+    first = tl.load(source, mask=exists[:, None], other=0.0)
+    second = tl.load(source + HALF, mask=exists[:, None], other=0.0)
+    angle = cos_sin + tl.load(positions + row, mask=exists, other=0).to(tl.int64)[:, None] * (2 * HALF) + dims
+    slot = tl.load(slot_mapping + row, mask=exists, other=0).to(tl.int64)
+    cos = tl.load(angle, mask=exists[:, None], other=0.0)
+    sin = tl.load(angle + HALF, mask=exists[:, None], other=0.0)
     turned_first, turned_second = rotate(first, second, cos, sin)
 
-    is_query = (heads < HEADS)[:, None]
-    target = query + (row * HEADS + heads[:, None]) * (2 * HALF) + dims[None, :]
+    is_query = (exists & (head < HEADS))[:, None]
+    target = query + (row * HEADS + head)[:, None] * (2 * HALF) + dims
     tl.store(target, turned_first, mask=is_query)
     tl.store(target + HALF, turned_second, mask=is_query)
 
-    slot = tl.load(slot_mapping + row).to(tl.int64)
-    is_key = ((heads >= HEADS) & (heads < HEADS + KV_HEADS))[:, None]
-    is_value = (heads >= HEADS + KV_HEADS)[:, None] & exists
+    is_key = (exists & (head >= HEADS) & (head < HEADS + KV_HEADS))[:, None]
+    is_value = (exists & (head >= HEADS + KV_HEADS))[:, None]
     block = slot // BLOCK_SIZE * KV_HEADS - HEADS
-    cells = ((block + heads[:, None]) * BLOCK_SIZE + slot % BLOCK_SIZE) * (2 * HALF) + dims[None, :]
-    store_in_cache(keys + cells, turned_first, is_key, FLOAT8)
-    store_in_cache(keys + cells + HALF, turned_second, is_key, FLOAT8)
-    cells -= KV_HEADS * BLOCK_SIZE * (2 * HALF)
-    store_in_cache(values + cells, first, is_value, FLOAT8)
-    store_in_cache(values + cells + HALF, second, is_value, FLOAT8)
+    places = ((block + head) * BLOCK_SIZE + slot % BLOCK_SIZE)[:, None] * (2 * HALF) + dims
+    store_in_cache(keys + places, turned_first, is_key, FLOAT8)
+    store_in_cache(keys + places + HALF, turned_second, is_key, FLOAT8)
+    places -= KV_HEADS * BLOCK_SIZE * (2 * HALF)
+    store_in_cache(values + places, first, is_value, FLOAT8)
+    store_in_cache(values + places + HALF, second, is_value, FLOAT8)
 
 
 @triton.jit
@@ -94,10 +96,10 @@ def rotary_and_cache(
     num_rows, is_float8 = qkv.shape[0], key_cache.dtype == torch.float8_e4m3fn
     query = torch.empty((num_rows, num_heads, head_dim), dtype=qkv.dtype, device=qkv.device)
     if num_rows:
-        rotary_kernel[(num_rows, triton.cdiv(num_heads + 2 * num_kv_heads, HEADS_AT_ONCE))](
-            qkv, positions, cos_sin, slot_mapping, key_cache, value_cache, query,
+        rotary_kernel[(triton.cdiv(num_rows * (num_heads + 2 * num_kv_heads), HEADS_AT_ONCE),)](
+            qkv, positions, cos_sin, slot_mapping, key_cache, value_cache, query, num_rows,
             HEADS=num_heads, KV_HEADS=num_kv_heads, HALF=head_dim // 2, BLOCK_SIZE=block_size,
-            AT_ONCE=HEADS_AT_ONCE, FLOAT8=is_float8, num_warps=2, **chained(qkv.device),
+            AT_ONCE=HEADS_AT_ONCE, FLOAT8=is_float8, **chained(qkv.device),
         )  # fmt: skip
     return query
 
