@@ -16,8 +16,9 @@ from torch import Tensor
 
 from ops.checks import check_expert_leaves
 from ops.interface import Quantization, Weight, check_shape
+from ops.kernels.device import HOPPER, capability
 from ops.kernels.matmul.products import products
-from ops.kernels.matmul.stored import Stored, operands, stack, store
+from ops.kernels.matmul.stored import CODES, Stored, operands, stack, store
 
 SORTED_FEW, SORTED_MANY = 64, 1024  # places that a program looks at together: few sizes, each is compiled
 
@@ -229,9 +230,11 @@ def _multiply(
     count, num_places = len(starts) - 1, len(places)
     num_out, num_in = weight.shape[-2:]
     num_out = num_out // 2 if is_gated else num_out
-    options = experts_options(weight.dtype, num_places, count)
-    row_tiles = num_places // options["ROWS"] + min(count, num_places)
     given = operands(x, weight)
+    options = experts_options(weight.dtype, num_places, count)
+    if given.kind in CODES and capability(x.device)[0] != HOPPER:
+        options["ROWS"] = min(options["ROWS"], 32)  # numbers are in registers, beside the sums
+    row_tiles = num_places // options["ROWS"] + min(count, num_places)
     experts_kernel[(triton.cdiv(num_out, options["OUTS"]) * row_tiles,)](
         given.x, given.x_scales, given.codes, given.scales, given.zeros,
         given.codes.stride(0), 0 if given.scales is None else given.scales.stride(0),
