@@ -35,7 +35,7 @@ def test_functions_are_short_and_flat() -> None:
 
 def is_kernel(node: Function) -> bool:
     """Whether it is one launch on the device, where a function cannot be cut as one likes."""
-    return any("triton.jit" in ast.unparse(decorator) for decorator in node.decorator_list)
+    return any(ast.unparse(decorator).startswith(("triton.jit", "gluon.jit")) for decorator in node.decorator_list)
 
 
 def test_modules_import_few_others() -> None:

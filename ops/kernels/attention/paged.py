@@ -59,41 +59,44 @@ def paged_attention(
     }
     max_splits = -(-metadata.max_context_len // SPLIT.value)
     arrivals = _arrivals(metadata, num_heads, num_kv_heads, max_splits, query.device)
-    options = decode_options(
-        key_cache.dtype, head_dim, group, capability(query.device), num_kv_heads, num_sequences,
-        folds=arrivals is not None,
-    )  # fmt: skip
+    about = key_cache.dtype, head_dim, group, capability(query.device), num_kv_heads, num_sequences
+    options = decode_options(*about, folds=arrivals is not None)
     tensors = metadata.query_starts, metadata.context_lens, metadata.block_tables
     sizes = num_sequences, metadata.block_tables.shape[1]
     log2_scale = scale * math.log2(math.e)
-    is_hopper = query.device.type != "cpu" and capability(query.device)[0] == HOPPER
     if metadata.max_query_len > 1:
         prefill_kernel[(num_processors(query.device),)](
             query, key_cache, value_cache, output, *tensors, *sizes, log2_scale, **constants, **prefill_options(options)
         )
     splits = _split_buffers(query, num_sequences, max_splits)
-    most_items = num_sequences * max_splits * num_kv_heads
-    if (
-        is_hopper
-        and arrivals is None
-        and hopper_decode.fits(key_cache.dtype, head_dim, group, block_size, num_sequences)
-    ):
-        hopper_decode.launch_decode(
-            num_processors(query.device), most_items, query, key_cache, value_cache, output, *splits, *tensors, *sizes,
-            max_splits, log2_scale, **constants, **chained(query.device),
-        )  # fmt: skip
+    launch = num_processors(query.device), num_sequences * max_splits * num_kv_heads
+    read = query, key_cache, value_cache, output, *splits, *tensors
+    constants |= chained(query.device)
+    if arrivals is None and _is_for_hopper(query, key_cache, group, num_sequences):
+        hopper_decode.launch_decode(*launch, *read, *sizes, max_splits, log2_scale, **constants)
     else:
-        num_programs = num_processors(query.device) * programs_of_a_processor(head_dim)
-        decode_kernel[(min(num_programs, most_items),)](
-            query, key_cache, value_cache, output, *splits, *tensors, arrivals, *sizes, max_splits, log2_scale,
-            FOLDED=triton.next_power_of_2(group), **constants, **options, **chained(query.device),
-        )  # fmt: skip
+        num_programs = min(launch[0] * programs_of_a_processor(head_dim), launch[1])
+        options |= {"FOLDED": triton.next_power_of_2(group)}
+        decode_kernel[(num_programs,)](*read, arrivals, *sizes, max_splits, log2_scale, **constants, **options)
     if max_splits > 1 and arrivals is None:
-        fold_kernel[(num_sequences, num_heads)](
-            *splits, output, *tensors[:2], max_splits,
-            HEADS=num_heads, HEAD_DIM=head_dim, num_warps=1, **chained(query.device),
-        )  # fmt: skip
+        _fold(output, splits, metadata, max_splits)
     return output
+
+
+def _fold(output: Tensor, splits: tuple[Tensor, Tensor, Tensor], metadata: AttentionMetadata, max_splits: int) -> None:
+    """What each sequence's splits have given, into output [T, H, head_dim]."""
+    _, num_heads, head_dim = output.shape
+    fold_kernel[(metadata.context_lens.shape[0], num_heads)](
+        *splits, output, metadata.query_starts, metadata.context_lens, max_splits,
+        HEADS=num_heads, HEAD_DIM=head_dim, num_warps=1, **chained(output.device),
+    )  # fmt: skip
+
+
+def _is_for_hopper(query: Tensor, key_cache: Tensor, group: int, num_sequences: int) -> bool:
+    """Whether `hopper_decode` takes such rows."""
+    if query.device.type == "cpu" or capability(query.device)[0] != HOPPER:
+        return False
+    return hopper_decode.fits(key_cache.dtype, query.shape[2], group, key_cache.shape[2], num_sequences)
 
 
 def _arrivals(

@@ -13,7 +13,7 @@ from ops.interface import check_shape
 from ops.kernels.attention.rotary import check_rotary, rotary_and_cache, rotate, store_in_cache
 from ops.kernels.chain import begin, chained
 from ops.kernels.matmul.linear import fetch_first, linear, tile_of
-from ops.kernels.matmul.products import products
+from ops.kernels.matmul.products import products, with_bias
 from ops.kernels.matmul.stored import Stored, operands
 from ops.kernels.matmul.tiles import FEW_ROWS, launch_options
 
@@ -68,7 +68,7 @@ def qkv_kernel(
         NUM_OUT, 1, LEAF, KIND, PIECE, False, OUTS, ROWS, INPUTS, STAGES,
     )  # fmt: skip
     if HAS_BIAS:
-        acc += tl.load(bias + outs).to(tl.float32)[:, None]
+        acc = with_bias(acc, tl.load(bias + outs), OUTS, ROWS)
     runs = tl.reshape(acc.to(query.dtype.element_ty), [OUTS // (2 * RUN), 2, RUN, ROWS])
     first, second = tl.split(tl.permute(runs, [0, 2, 3, 1]))
     first, second = tl.reshape(first, [OUTS // 2, ROWS]), tl.reshape(second, [OUTS // 2, ROWS])

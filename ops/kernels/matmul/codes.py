@@ -101,7 +101,8 @@ def numbers(codes, scales, zeros, cells, KIND: tl.constexpr, PIECE: tl.constexpr
         differences = _differences8(words, zero, KIND == "codes8", PIECE, OUTS, DTYPE)
     if scale.dtype == DTYPE and differences.dtype == DTYPE:
         return differences * scale[:, None]
-    return (differences.to(tl.float32) * scale.to(tl.float32)[:, None]).to(DTYPE)
+    else:
+        return (differences.to(tl.float32) * scale.to(tl.float32)[:, None]).to(DTYPE)
 
 
 @triton.jit
@@ -122,8 +123,10 @@ def _differences4(words, zero, PIECE: tl.constexpr, OUTS: tl.constexpr, DTYPE: t
     every = tl.reshape(every, [OUTS, 4, PIECE // 32, 2, 2, 2])  # thread, word, odd, eight, sixteen
     every = tl.reshape(tl.permute(every, [0, 2, 5, 4, 1, 3]), [OUTS, PIECE])
     if is_float32(DTYPE):
-        return every - zero.to(tl.float32)[:, None]
-    return every - tl.full([1, 1], MORE, tl.float32).to(DTYPE)
+        every -= zero.to(tl.float32)[:, None]
+    else:
+        every -= tl.full([1, 1], MORE, tl.float32).to(DTYPE)
+    return every
 
 
 @triton.jit
@@ -146,8 +149,10 @@ def _differences8(words, zero, EVEN: tl.constexpr, PIECE: tl.constexpr, OUTS: tl
     second = _halves(((words >> 8) & 0x00FF00FF) + bias, DTYPE)
     every = _in_order(first, second, PIECE, OUTS)
     if is_float32(DTYPE):
-        return every - zero.to(tl.float32)[:, None]
-    return every - tl.full([1, 1], 1280, tl.float32).to(DTYPE)
+        every -= zero.to(tl.float32)[:, None]
+    else:
+        every -= tl.full([1, 1], 1280, tl.float32).to(DTYPE)
+    return every
 
 
 @triton.jit
@@ -166,7 +171,8 @@ def _halves(words, DTYPE: tl.constexpr):
     low, high = (words & 0xFFFF).to(tl.uint16), (words >> 16).to(tl.uint16)
     if is_float32(DTYPE):
         return tl.join(low.to(DTYPE), high.to(DTYPE))
-    return tl.join(low.to(DTYPE, bitcast=True), high.to(DTYPE, bitcast=True))
+    else:  # Triton compiles what follows a condition, also behind a return
+        return tl.join(low.to(DTYPE, bitcast=True), high.to(DTYPE, bitcast=True))
 
 
 @triton.jit

@@ -14,7 +14,7 @@ from torch import Tensor
 from ops.checks import check_gate_up, check_leaves, check_weight
 from ops.interface import Quantization, Weight, check_shape
 from ops.kernels.chain import begin, chained, fetch
-from ops.kernels.matmul.products import of_boxes, products
+from ops.kernels.matmul.products import of_boxes, products, with_bias
 from ops.kernels.matmul.stored import Stored, decoded, operands, rows_of, store
 from ops.kernels.matmul.tiles import FEW_ROWS, described, launch_options
 from ops.kernels.norm import MOST_LEAVES
@@ -73,7 +73,7 @@ def linear_kernel(
             x_boxes, weight_boxes, first_row, first_out, leaf * LEAF, NUM_OUT, LEAF, GATED, OUTS, ROWS, INPUTS, STAGES
         )
     if HAS_BIAS:
-        acc += tl.load(bias + existing_outs).to(tl.float32)[:, None]
+        acc = with_bias(acc, tl.load(bias + existing_outs), OUTS, ROWS)
     if GATED:
         acc = acc / (1.0 + tl.exp(-acc)) * up_acc
     cells = (leaf.to(tl.int64) * num_rows + rows)[None, :] * NUM_OUT + outs[:, None]

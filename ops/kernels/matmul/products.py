@@ -61,6 +61,15 @@ def products(
 
 
 @triton.jit
+def with_bias(sums, bias, OUTS: tl.constexpr, ROWS: tl.constexpr):
+    """sums [OUTS, ROWS] float32 + bias [OUTS]. Not written as an addition: where sums are of a
+    single product, Triton would begin it with the bias, and so add in another order.
+    """
+    ones = tl.full([OUTS, ROWS], 1.0, tl.float32)
+    return tl.fma(sums, ones, tl.broadcast_to(bias.to(tl.float32)[:, None], [OUTS, ROWS]))
+
+
+@triton.jit
 def of_boxes(
     x,
     weight,

@@ -120,7 +120,7 @@ def linear_options(dtype: torch.dtype, kind: str, num_rows: int, is_gated: bool)
     number of rows.
     """
     if dtype == torch.float32 and kind != "fp8":
-        return _tile(64, 16, 32, 2, 4)
+        return _tile(64, 16, 32, 2, 8 if kind in CODES else 4)
     inputs = 128 if kind == "fp8" else 64
     if kind in CODES:  # whose numbers are in registers, and pieces of up to 128 inputs in shared memory
         return _tile(64, max(16, triton.next_power_of_2(min(num_rows, 64))), inputs, 3, 8)

@@ -117,7 +117,7 @@ def environment(device: torch.device, commit: str | None) -> dict[str, Any]:
         "triton": version_of("triton"),
         "transformers": version_of("transformers"),
         "commit": commit or commit_of(ROOT),
-        "command": " ".join(sys.argv),
+        "command": " ".join(("python -m tests.benchmarks.gpu", *sys.argv[1:])),
     }
 
 

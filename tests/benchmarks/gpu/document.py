@@ -58,7 +58,7 @@ def _steps(parts: dict[str, list[Figures]]) -> Iterator[str]:
         for each in measured:
             if "ms_a_step" not in each:
                 continue
-            busy = next(other for other in measured if "us_busy" in other and other["batch"] == each["batch"])
+            busy = _with(measured, "us_busy", {"batch": each["batch"]})
             guess = estimate(model, Step(each["batch"], each["context"] + 64), GPUS["h200"])
             num_bytes = guess.floor * GPUS["h200"].bytes_per_s
             floor = 1e3 * num_bytes / rates["copy"]
@@ -66,8 +66,8 @@ def _steps(parts: dict[str, list[Figures]]) -> Iterator[str]:
             yield _row(
                 f"{shape.upper()}, batch {each['batch']}",
                 f"{each['ms_a_step']:.2f}",
-                f"{busy['us_busy'] / 1e3:.2f}",
-                f"{busy['launches']:.0f}",
+                "" if busy is None else f"{busy['us_busy'] / 1e3:.2f}",
+                "" if busy is None else f"{busy['launches']:.0f}",
                 f"{1e3 * guess.seconds:.2f}",
                 f"{floor:.2f}",
                 f"{each['ms_a_step'] / floor:.2f}",

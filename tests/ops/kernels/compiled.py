@@ -154,8 +154,10 @@ def few_cases(arch: int) -> Iterator[str]:
 
 def quantized_cases(quantization: Quantization) -> Iterator[str]:
     """The largest product of one row and of many."""
-    for num_rows in (1, NUM_TOKENS):
-        yield from linear_cases(BF16, num_rows, **SHAPES[896], quantization=quantization, parts=frozenset(("gate_up",)))
+    for dtype, num_rows in ((BF16, 1), (BF16, NUM_TOKENS), (FP32, 1)):
+        yield from linear_cases(
+            dtype, num_rows, **SHAPES[896], quantization=quantization, parts=frozenset(("gate_up",))
+        )
 
 
 def cases(arch: int, extent: Extent) -> Iterator[str]:

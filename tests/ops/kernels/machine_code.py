@@ -25,6 +25,7 @@ class MachineCode:
     products: frozenset[str]  # instructions of the tensor cores, with their widths
     barriers: int  # of a loop that multiplies and reads ahead, at most; 0 where there is none
     waits: bool  # for the kernel before (programmatic dependent launch), before it does anything
+    waits_to_write: bool  # for that one, before it does anything but read
     spills: int  # instructions that read or write a thread's own memory
 
 
@@ -38,6 +39,7 @@ def machine_code(text: str) -> MachineCode:
         products=frozenset(TENSOR.findall(text)),
         barriers=max((sum("BAR.SYNC" in line for line in part) for part in ahead), default=0),
         waits=_waits(text),
+        waits_to_write=_waits(re.sub(r"\bLDG\b", "", text)),
         spills=len(re.findall(r"\b(?:LDL|STL)\b", text)),
     )
 

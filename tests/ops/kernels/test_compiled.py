@@ -84,13 +84,16 @@ def check(arch: int, compiled: list[Compiled]) -> None:
         # One that began and did not wait, or ended before, would let the next one read too early.
         is_chained = arch >= 90 and each.kernel in CHAIN
         assert each.is_chained == each.has_wait == is_chained, each
-        assert each.code is None or (each.code.waits, each.code.spills) == (is_chained, 0), each
+        if each.code is not None:  # a norm reads its weight first, which no kernel writes
+            waits = each.code.waits_to_write if each.kernel == "norm_kernel" else each.code.waits
+            assert (waits, each.code.spills) == (is_chained, 0), each
         assert each.stack == 0, each
         assert each.shared <= SHARED[arch], each
     # A row's bits can be the same alone and among thousands only if both meet one kind of
     # instruction.
     for kind in ("", *KINDS):
         linears = [each for each in compiled if each.kernel in LINEARS and kind_of(each.case) == kind]
+        linears = [each for each in linears if "fp32" not in each.case]  # which tensor cores do not multiply
         assert len({each.products for each in linears}) <= 1, (arch, kind)
     for case in {each.case for each in compiled if each.case.startswith("attention")}:
         steps = {each.kernel: each.products for each in compiled if each.case == case}

@@ -31,6 +31,9 @@ def test_a_kernel_that_waits_does_nothing_before() -> None:
     assert machine_code(constants + fetch + wait + act + end).waits
     assert not any(machine_code(before + wait + act).waits for before in (act, end, branch))
     assert not machine_code(act + end).waits
+    written = "/*0020*/ STG.E desc[UR8][R2.64], R0 ;\n"
+    assert machine_code(act + wait + written).waits_to_write
+    assert not any(machine_code(before + wait + act).waits_to_write for before in (written, end, branch))
 
 
 RESERVING = """

@@ -107,7 +107,10 @@ async def run_all(options: argparse.Namespace, folder: Path) -> int:
     clients = max(1, min(MOST_CLIENTS, len(os.sched_getaffinity(0)) // 4))
     run = Run(options.device, options.quick, clients)
     told = subprocess.run([sys.executable, "-c", ABOUT, options.device], stdout=subprocess.PIPE).stdout
-    about = json.loads(told or "{}") | {"command": " ".join(sys.argv), "cores": len(os.sched_getaffinity(0))}
+    about = json.loads(told or "{}") | {
+        "command": " ".join(("python -m tests.benchmarks.gpu.serving", *sys.argv[1:])),
+        "cores": len(os.sched_getaffinity(0)),
+    }
     book = Book(options.output, options.minutes, environment=about, quick=options.quick)
     wanted = tuple(options.stages)
     for stage in stages(options.device, options.quick, folder):
