@@ -76,7 +76,8 @@ def _steps(parts: dict[str, list[Figures]]) -> Iterator[str]:
 
 
 def _loads(parts: dict[str, list[Figures]]) -> Iterator[str]:
-    yield from _head("load", "exact", "cuBLAS", "transformers")
+    has_peers = any("peer" in each for part in parts.values() for each in part)
+    yield from _head("load", "exact", "cuBLAS", *(["transformers"] if has_peers else []))
     for shape in ("0.5b", "7b"):
         columns = [parts.get(f"engine {shape} {name}", []) for name in ("exact", "fast")]
         peers = [each for name, part in parts.items() if name.startswith(f"peers {shape}") for each in part]
@@ -91,7 +92,7 @@ def _loads(parts: dict[str, list[Figures]]) -> Iterator[str]:
                 others = [_with(column, key, same) for column in (columns[1], peers)]
                 lengths = f"100 to {each.get('longest', 1024)}"
                 digits = 0 if key == "output_tok_per_s" else 2
-                values = [each, *others]
+                values = [each, *others[: 1 + has_peers]]
                 cells = ["" if value is None else f"{value[key]:,.{digits}f}" for value in values]
                 yield _row(f"{shape.upper()}, " + told.format(**each, lengths=lengths), *cells)
 
@@ -103,16 +104,17 @@ def _with(figures: Iterable[Figures], key: str, same: Figures) -> Figures | None
 
 
 def _kernels(parts: dict[str, list[Figures]]) -> Iterator[str]:
-    """Microseconds, and shares of what the device could do at most."""
+    """Of the 7B model: microseconds, and shares of what the device could do at most."""
     figures = [each for part in parts.values() for each in part if "of_floor" in each and "case" in each]
     backends = list(dict.fromkeys(each["backend"] for each in figures))
-    yield from _head("kernel", *(f"{PLAIN.get(backend, backend)}, us (% of the floor's rate)" for backend in backends))
+    yield from _head("kernel, 7B", *(f"{PLAIN.get(backend, backend)}, µs (% of floor)" for backend in backends))
     cells: dict[tuple[str, str], dict[str, str]] = {}
     for each in figures:
         told = f"{each['microseconds']:.1f} ({100 * each['of_floor']:.0f})"
         cells.setdefault((each["size"], each["case"]), {})[each["backend"]] = told
     for (size, case), by_backend in cells.items():
-        yield _row(f"{size.upper()}, {case}", *(by_backend.get(backend, "") for backend in backends))
+        if size == "7b":
+            yield _row(case, *(by_backend.get(backend, "") for backend in backends))
 
 
 def _served(report: Figures) -> Iterator[str]:
@@ -128,7 +130,7 @@ def _told(step: Figures) -> str:
         for name, text in (
             ("first_event_ms_p50", ", first event p50 {:.0f} ms"),
             ("gap_ms_p99", ", gap p99 {:.1f} ms"),
-            ("gateway_us", ", gateway {:.0f} us a token"),
+            ("gateway_us", ", gateway {:.0f} µs a token"),
         ):
             told += text.format(step[name]) if name in step else ""
         return told
