@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,3 +105,50 @@ def test_tokens_that_are_not_kept_any_more_are_an_error() -> None:
         drawn.keep(number, tokens_of(number))
     with pytest.raises(ValueError, match="step 5 carries rows of step 0, whose tokens are not kept"):
         drawn.fill(step_of(5, (0, 0, 0)), torch.zeros(2, dtype=torch.int32))
+
+
+def ringed(num_rows: int) -> DrawnTokens:
+    drawn = DrawnTokens(Stage(0, 1, None))
+    drawn.make_ring(num_rows, torch.device("cpu"))
+    return drawn
+
+
+def test_a_ring_says_where_the_tokens_of_the_last_steps_are() -> None:
+    """Which step, and which of its rows; as `fill` has them."""
+    drawn, seen = ringed(2), []
+    for number in range(9):
+        carried = [(row, before, 1 - row) for row, before in enumerate((number - 1, number - 2)) if before >= 0]
+        step = step_of(number, *carried)
+        sources, filled = np.full(2, 77, np.int32), torch.from_numpy(step.input_ids.copy())
+        assert drawn.sources(step, sources)
+        drawn.fill(step, filled)
+        assert drawn.ring is not None
+        taken = drawn.ring.view(-1)[torch.from_numpy(sources).clamp(min=0).long()]
+        assert torch.where(torch.from_numpy(sources) < 0, torch.from_numpy(step.input_ids), taken).equal(filled)
+        seen.append(sources.tolist())
+        drawn.keep(number, tokens_of(number))
+    assert seen[0] == [-1, -1]
+    assert min(min(sources) for sources in seen[2:]) >= 0
+
+
+def test_tokens_that_have_no_room_in_the_ring_are_kept_beside_it() -> None:
+    drawn = ringed(1)
+    drawn.keep(0, tokens_of(0)[:1])
+    drawn.keep(1, tokens_of(1))
+    step, sources = step_of(2, (0, 1, 1), (1, 0, 0)), np.empty(2, np.int32)
+    assert not drawn.sources(step, sources)
+    assert sources.tolist() == [-1, -1]
+    filled = torch.zeros(2, dtype=torch.int32)
+    drawn.fill(step, filled)
+    assert filled.tolist() == [11, 0]
+
+
+def test_what_a_graph_has_left_in_the_next_row_is_not_copied() -> None:
+    drawn = ringed(2)
+    drawn.keep(0, tokens_of(0))
+    assert drawn.ring is not None
+    drawn.ring[drawn.next_row] = tokens_of(1)
+    drawn.keep(1, drawn.ring[drawn.next_row, :2], is_in_ring=True)
+    sources = np.empty(2, np.int32)
+    assert drawn.sources(step_of(2, (0, 1, 0), (1, 0, 1)), sources)
+    assert drawn.ring.view(-1)[torch.from_numpy(sources).long()].tolist() == [10, 1]
