@@ -7,6 +7,7 @@ the metadata on the device (`items`), so nothing waits for the host and a CUDA g
 when the batch changes. Both kernels take their arithmetic from `softmax`.
 """
 
+import importlib
 import math
 
 import torch
@@ -14,7 +15,6 @@ import triton
 from torch import Tensor
 
 from ops.interface import AttentionMetadata, check_shape
-from ops.kernels.attention import hopper_decode
 from ops.kernels.attention.decode import (
     TENSOR_CORE_ROWS,
     decode_kernel,
@@ -28,6 +28,10 @@ from ops.kernels.attention.softmax import SPLIT
 from ops.kernels.chain import chained
 from ops.kernels.device import HOPPER, capability, check_float8, num_processors
 
+try:
+    hopper_decode = importlib.import_module("ops.kernels.attention.hopper_decode")
+except (ImportError, AttributeError):  # Gluon is experimental: another Triton may have it elsewhere
+    hopper_decode = None  # type: ignore[assignment]
 HEAD_DIMS = (16, 32, 64, 128)
 FOLDING_PROGRAMS = 2  # of a processor that run at once, of any kind
 MOST_FOLDED = 16  # heads to a key-value head: of more, registers would spill
@@ -94,9 +98,9 @@ def _fold(output: Tensor, splits: tuple[Tensor, Tensor, Tensor], metadata: Atten
 
 def _is_for_hopper(query: Tensor, key_cache: Tensor, group: int, num_sequences: int) -> bool:
     """Whether `hopper_decode` takes such rows."""
-    if query.device.type == "cpu" or capability(query.device)[0] != HOPPER:
+    if hopper_decode is None or query.device.type == "cpu" or capability(query.device)[0] != HOPPER:
         return False
-    return hopper_decode.fits(key_cache.dtype, query.shape[2], group, key_cache.shape[2], num_sequences)
+    return bool(hopper_decode.fits(key_cache.dtype, query.shape[2], group, key_cache.shape[2], num_sequences))
 
 
 def _arrivals(
