@@ -17,7 +17,8 @@ def untyped(source: str) -> list[str]:
 
 
 def is_compiled(function: ast.FunctionDef) -> bool:
-    return any(ast.unparse(decorator).startswith("triton.jit") for decorator in function.decorator_list)
+    compilers = ("triton.jit", "gluon.jit")
+    return any(ast.unparse(decorator).startswith(compilers) for decorator in function.decorator_list)
 
 
 def is_typed(function: ast.FunctionDef) -> bool:
@@ -35,4 +36,5 @@ def test_what_python_runs_is_typed(path: Path) -> None:
 def test_what_is_not_typed_is_seen() -> None:
     assert untyped("def f(x):\n    pass") == untyped("def f(x: int):\n    pass") == ["f"]
     assert untyped("class C:\n    def f(self) -> int:\n        pass\n    def g(self):\n        pass") == ["g"]
-    assert untyped("@triton.jit\ndef f(x):\n    pass\n\ndef g(x: int) -> int:\n    return x") == []
+    for compiler in ("triton.jit", "gluon.jit(do_not_specialize=[])"):
+        assert untyped(f"@{compiler}\ndef f(x):\n    pass\n\ndef g(x: int) -> int:\n    return x") == []

@@ -31,20 +31,20 @@ OF_ROWS = gl.constexpr(gl.SliceLayout(1, PRODUCT))
 
 
 @gluon.constexpr_function
-def copy_layout(row_bytes):
+def copy_layout(row_bytes: int) -> Any:
     """16 bytes a thread."""
     lanes = row_bytes // 16
     return gl.BlockedLayout([1, 8], [32 // lanes, lanes], [1, 1], [1, 0])
 
 
 @gluon.constexpr_function
-def shared_layout(row_bytes):
+def shared_layout(row_bytes: int) -> Any:
     """Without bank conflicts when eight rows are read at once."""
     return gl.SwizzledSharedLayout(8, max(1, 128 // row_bytes), min(8, row_bytes // 16), [1, 0])
 
 
 @gluon.constexpr_function
-def query_layout(dim, is_float8):
+def query_layout(dim: int, is_float8: bool) -> Any:
     """Of float8 keys, a thread has four neighbouring dims of each 16: those of a product are the
     same, in another order, and its sum is exact in any.
     """
