@@ -29,6 +29,7 @@ MOST_IN_PAGE = 1 << 17  # entries of tables that come with a step's other arrays
 
 
 Forward = Callable[[StepTensors], Tensor]
+Place = Callable[[Tensor, Tensor, Tensor], None]
 
 
 def is_decode(request: ExecuteModelRequest) -> bool:
@@ -50,7 +51,7 @@ class DecodeGraphs:
         num_kv_heads: int,
         device: torch.device,
         embed: Callable[[Tensor], Tensor] | None = None,
-        inputs: Inputs | None = None,
+        place: Place | None = None,
         hidden: Tensor | None = None,
         is_warmed_up: bool = True,
     ) -> None:
@@ -59,15 +60,15 @@ class DecodeGraphs:
         received: hidden size and dtype of the residual that a graph reads, which comes from the
         stage before or, on the first stage, from `embed`: what input_ids [T] int32 are before any
         graph. None: a graph reads input_ids. is_warmed_up: see `Graphs`; then the largest is
-        captured before any other, whose memory they share. num_kv_heads: of this rank. inputs: what
-        places a step's tokens, within the graph. hidden [*, D]: for what comes out of all graphs;
-        None: each has its own.
+        captured before any other, whose memory they share. num_kv_heads: of this rank. place:
+        `Inputs.place`, within the graph, and hidden [*, D]: for what comes out of all graphs; None:
+        tokens are filled in before, and each graph has its own.
         """
         self._forward = forward
         self._sizes = sizes
         self._limits = context_limits
         self._embed = embed
-        self._inputs = inputs
+        self._place = place
         self._hidden = hidden
         largest = sizes[-1], context_limits[-1]
         self._graphs = Graphs(capture, (largest,) if is_warmed_up else (), is_warmed_up=is_warmed_up)
@@ -128,9 +129,9 @@ class DecodeGraphs:
 
     def _compute_of(self, size: int, limit: int) -> Callable[[], Tensor]:
         forward, tensors = self._forward, self._step_tensors(size, limit)
-        if self._inputs is None or self._hidden is None:
+        if self._place is None or self._hidden is None:
             return lambda: forward(tensors)
-        place, hidden = self._inputs.place, self._hidden[:size]
+        place, hidden = self._place, self._hidden[:size]
         input_ids, _, slot_mapping, _, sources = self._columns[:, :size]
 
         def compute() -> Tensor:

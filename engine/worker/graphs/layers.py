@@ -51,7 +51,7 @@ class Layers:
             max_model_len=max_model_len,
             hidden=hidden,
             is_first=self._model.stage.is_first,
-            inputs=inputs,
+            place=inputs.place,
         )
         self.graphs = DecodeGraphs(
             forward,
@@ -61,7 +61,7 @@ class Layers:
             received=received,
             num_kv_heads=self._model.num_kv_heads,
             device=self._model.device,
-            inputs=inputs,
+            place=inputs.place,
             hidden=hidden,
         )
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.step import ExecuteModelRequest
 from engine.worker.device.device import Capture
-from engine.worker.graphs.decode_graphs import Forward
+from engine.worker.graphs.decode_graphs import Forward, Place
 from engine.worker.graphs.graphs import Graphs, mixed_sizes
 from engine.worker.graphs.page import Page
 from engine.worker.inputs import Inputs
@@ -39,17 +39,17 @@ class MixedGraphs:
         max_model_len: int,
         hidden: Tensor,
         is_first: bool,
-        inputs: Inputs,
+        place: Place,
     ) -> None:
         """max_num_rows: of a step. hidden [*, D]: for what comes out of all graphs, in the type of
-        the residual stream, which a graph reads unless it is the first stage's. inputs: what places
-        a step's tokens, within the graph.
+        the residual stream, which a graph reads unless it is the first stage's. place:
+        `Inputs.place`, within the graph.
         """
         self._forward = forward
         self._sizes = mixed_sizes(max_num_rows)
         self._num_seqs = max_num_seqs + 1
         self._longest = max_model_len
-        self._inputs = inputs
+        self._place = place
         device = hidden.device
         most_rows = self._sizes[-1]
         self._graphs = Graphs(capture, ((most_rows,),))
@@ -108,7 +108,7 @@ class MixedGraphs:
         blocks = {"tables": np.zeros((1, num_blocks(size)), np.int32)}
         self._fill(size, 4 * (_NO_LENGTHS,), _NO_START, _NO_LENGTHS, blocks)
         forward, tensors, hidden = self._forward, self._step_tensors(size), self._hidden[:size]
-        place = self._inputs.place
+        place = self._place
         input_ids, _, slot_mapping, sources = self._columns[:, :size]
 
         def compute() -> Tensor:

@@ -70,8 +70,10 @@ class DrawnTokens:
         `fill` brings them.
         """
         sources[:] = -1
-        if self.ring is None or not len(request.carried_rows):
-            return not len(request.carried_rows)
+        if not len(request.carried_rows):
+            return True
+        if self.ring is None:
+            return False
         # numpy's sort would let the driver's thread have the interpreter, for milliseconds.
         for step in set(request.carried_steps.tolist()):
             row = self._rows_in_ring.get(step)

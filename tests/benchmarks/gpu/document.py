@@ -13,7 +13,7 @@ from tests.benchmarks.gpu.estimate.steps import config_of, estimate, make_model
 
 RESULTS = Path(__file__).parent / "results"
 BENCH, SERVING = RESULTS / "h200.json", sorted(RESULTS.glob("serving-*.json"))
-PLAIN = {"exact": "exact", "triton": "exact", "triton-fast": "cuBLAS"}
+PLAIN = {"triton": "exact", "triton-fast": "cuBLAS"}  # names of backends
 Figures = dict[str, Any]
 
 
