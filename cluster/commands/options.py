@@ -39,7 +39,7 @@ DESCRIPTIONS = {
     "seed": "seed of dummy weights, and of offline requests without a seed",
     "tensor_parallel_size": "number of ranks that share each layer",
     "pipeline_parallel_size": "number of stages that the layers are divided into",
-    "distributed_executor_backend": "auto: in this process for one rank, else Ray actors",
+    "distributed_executor_backend": "ray: each rank an actor; local: one in this process; auto: local if on a GPU",
     "accelerator_type": "kind of GPU that workers need, by Ray's name, such as H100 or A100; default: any",
     "node_labels": 'labels that Ray\'s nodes must have to be given ranks: {"region": "eu"}; default: none',
     "max_model_len": "context length in tokens, which the cache must hold; default: the model's",

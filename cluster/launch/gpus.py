@@ -11,13 +11,22 @@ from engine.errors import InvalidConfig
 
 
 def settled(config: EngineConfig, max_gpus: int | None) -> EngineConfig:
-    """With the device that all its engines will use: with `auto`, nodes that are still to come, or
-    are lost for a while, would decide it for each engine anew. `max_gpus`: see `check_gpus`.
+    """With what all its engines will use: where `auto` is given for the device, nodes that are
+    still to come, or are lost for a while, would decide it for each engine anew. `max_gpus`: see
+    `check_gpus`.
+
+    Where the CPU computes, one rank has a process of its own, too: beside the engine's and the
+    event loop's threads it would wait for the interpreter between any two kernels. On a GPU the
+    kernels are on their way before that.
     """
-    if config.device != "auto" or not ray.is_initialized():
-        return config
-    on_gpus = has_gpus(config) or (max_gpus or 0) >= config.world_size
-    return config.model_copy(update={"device": "cuda" if on_gpus else "cpu"})
+    device = config.device
+    if device == "auto" and ray.is_initialized():
+        on_gpus = has_gpus(config) or (max_gpus or 0) >= config.world_size
+        device = "cuda" if on_gpus else "cpu"
+    backend = config.distributed_executor_backend
+    if backend == "auto" and device == "cpu":
+        backend = "ray"
+    return config.model_copy(update={"device": device, "distributed_executor_backend": backend})
 
 
 def check_gpus(engines: Sequence[tuple[EngineConfig, int]], max_gpus: int | None) -> None:

@@ -11,6 +11,7 @@ from ray.cluster_utils import Cluster
 from ray.util.placement_group import placement_group_table
 
 from cluster.launch.app import build_app
+from cluster.launch.gpus import settled
 from cluster.launch.packages import ROOT
 from cluster.workers.placement import give_back, make_bundles, place
 from engine.config import EngineConfig
@@ -54,6 +55,21 @@ def test_as_many_engines_as_there_are_gpus_for() -> None:
         match=r"^4 engine\(s\) of demo × 2: 8 GPU\(s\) are needed, and the cluster has 6; lower num_engines",
     ):
         build_app({"engine": GPUS, "num_engines": 4})
+
+
+@pytest.mark.parametrize(
+    "changes, runs_in_process",
+    [
+        ({"device": "cpu"}, False),
+        ({"device": "cpu", "distributed_executor_backend": "local"}, True),
+        ({"device": "cuda"}, True),
+        ({"device": "auto"}, True),  # there are GPUs
+    ],
+)
+def test_one_rank_that_serves_on_the_cpu_has_a_process_of_its_own(
+    changes: dict[str, str], runs_in_process: bool
+) -> None:
+    assert settled(EngineConfig.create(model="demo", **changes), None).runs_in_process is runs_in_process
 
 
 def test_nodes_that_are_still_to_come_are_believed() -> None:
