@@ -63,6 +63,10 @@ $(VENV)/has-triton: $(STAMP)
 		$(PIP) triton==$(TRITON); }
 	@touch $@
 
+# What writes published formats, for the test that reads what it wrote, which is skipped without.
+$(VENV)/packers: $(STAMP)
+	@.ci/packers $@ || echo "Going on without the packers of published formats"
+
 $(SITE):
 	@test -n "$(PYTHON)" || { echo "Squadron needs Python 3.11 or 3.12, and found neither"; exit 1; }
 	@echo "Installing mkdocs, a few seconds ..."

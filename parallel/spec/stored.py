@@ -68,7 +68,7 @@ def complaint(
         if name not in tensors and name not in elsewhere:
             return f"{folder}: tensor {name} is in none of the safetensors files"
     weights = {name: tensor for name, tensor in tensors.items() if name in forms}
-    return _mixed_halves({name: tensor for name, tensor in weights.items() if not _is_scale(name)})
+    return _mixed_halves({name: tensor for name, tensor in weights.items() if not _is_of_packer(name, forms)})
 
 
 def _wrong(name: str, tensor: Stored, forms: Forms) -> str | None:
@@ -84,9 +84,14 @@ def _wrong(name: str, tensor: Stored, forms: Forms) -> str | None:
     return None
 
 
-def _is_scale(name: str) -> bool:
-    """Of a quantized weight, in whatever float type its packer likes."""
-    return name.rsplit(".", 1)[-1] in ("scales", "weight_scale", "weight_scale_inv", "input_scale")
+def _is_of_packer(name: str, forms: Forms) -> bool:
+    """A scale of a quantized weight, or the bias that is packed with it: in whatever float type its
+    packer likes. GPTQModel's biases are float16 beside bfloat16 norms.
+    """
+    linear, _, part = name.rpartition(".")
+    if part == "bias":
+        return f"{linear}.qweight" in forms
+    return part in ("scales", "weight_scale", "weight_scale_inv", "input_scale")
 
 
 def _mixed_halves(tensors: Mapping[str, Stored]) -> str | None:

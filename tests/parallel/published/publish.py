@@ -3,7 +3,7 @@ for.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,8 @@ def publish(plain: Saved, form: Format, folder: Path) -> Saved:
     stored, meant = pack(load_file(Path(plain.folder) / WEIGHTS), form)
     model = transformers.Qwen2ForCausalLM(plain.model.config).eval()
     model.load_state_dict(plain.model.state_dict() | meant)
-    for name, module in model.named_modules():
-        if f"{name}.weight" in meant and form.rounds_inputs:
-            leaves = NUM_LEAVES if name.endswith(("o_proj", "down_proj")) else 1
-            module.register_forward_pre_hook(lambda _, given, leaves=leaves: rounded(given[0], leaves, form))
+    if form.rounds_inputs:
+        round_inputs(model, [name.removesuffix(".weight") for name in meant], form.input_scale)
     config = write(folder, stored, plain.hf_config, form)
     return Saved(str(folder), config, model)
 
@@ -77,7 +75,16 @@ def write(folder: Path, stored: dict[str, Tensor], hf_config: dict[str, Any], fo
     return config
 
 
-def rounded(x: torch.Tensor, num_leaves: int, form: Format) -> torch.Tensor:
+def round_inputs(model: Any, linears: Iterable[str], input_scale: float | None) -> None:
+    """To integers of 8 bits, with this scale or one for each row's part that a leaf has."""
+    for name in linears:
+        leaves = NUM_LEAVES if name.endswith(("o_proj", "down_proj")) else 1
+        model.get_submodule(name).register_forward_pre_hook(
+            lambda _, given, leaves=leaves: rounded(given[0], leaves, input_scale)
+        )
+
+
+def rounded(x: Tensor, num_leaves: int, input_scale: float | None) -> Tensor:
     leaves = x.unflatten(-1, (num_leaves, -1))
-    scale = form.input_scale or leaves.abs().amax(-1, keepdim=True) / 127
+    scale = input_scale or leaves.abs().amax(-1, keepdim=True) / 127
     return ((leaves / scale).round().clamp(-128, 127) * scale).flatten(-2)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from parallel.spec import read
+from parallel.spec.published.read import read_scheme
 from parallel.spec.stored import BODY, complaint, files_of_stages
 from tests.parallel.spec.configs import hf_config
 
@@ -38,6 +39,22 @@ WHOLE = {"a": Tensor(FILE, (2, 3), "BF16"), "b": Tensor(FILE, (4,), "BF16")}
 )
 def test_complaints_name_file_and_tensor(tensors: dict[str, Tensor], wrong: str | None) -> None:
     assert complaint(FOLDER, tensors, SHAPES, {"c"}) == wrong
+
+
+def test_a_quantized_linears_scales_and_bias_are_of_the_type_that_its_packer_likes() -> None:
+    """GPTQModel writes them in float16 beside norms in bfloat16."""
+    scheme = read_scheme({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128}})
+    assert scheme is not None
+    linear, norm = "model.layers.0.self_attn.q_proj", "model.norm.weight"
+    forms = scheme.forms({f"{linear}.weight": (128, 128), f"{linear}.bias": (128,), norm: (128,)})
+    tensors = {name: Tensor(FILE, form.shape, form.dtypes[-1]) for name, form in forms.items()}
+    assert tensors[norm].dtype == "BF16"
+    ours = {name: tensors[name]._replace(dtype="F16") for name in (f"{linear}.bias", f"{linear}.scales")}
+    assert complaint(FOLDER, tensors | ours, forms, set()) is None
+    embeddings = {"model.embed_tokens.weight": (300, 128)}
+    mixed = tensors | {name: Tensor(FILE, shape, "F16") for name, shape in embeddings.items()}
+    wrong = complaint(FOLDER, mixed, forms | scheme.forms(embeddings), set())
+    assert wrong is not None and "is F16, and 1 other tensors are BF16" in wrong
 
 
 def test_tensors_that_are_elsewhere_need_not_be_here() -> None:
