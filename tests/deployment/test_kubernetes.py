@@ -1,7 +1,9 @@
 """What `kubectl apply -k` would send, against KubeRay's fields, Serve's and ours."""
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,15 @@ from tests.deployment.kuberay import RAY_SERVICE
 FOLDER = ROOT / "configs" / "kubernetes"
 IN_THE_IMAGE = "/home/squadron/"  # where the Dockerfile copies configs to
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl builds the manifests")
+# Where .ci/kubectl puts it, or where the system has it.
+KUBECTL = shutil.which("kubectl", path=f"{Path(sys.prefix) / 'kubectl'}:{os.environ.get('PATH', '')}")
+
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="no kubectl here: .ci/kubectl FOLDER unpacks one")
 
 
 def build(folder: Path) -> dict[str, Any]:
     """The only object that the folder makes."""
-    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(KUBECTL), "kustomize", str(folder)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     (found,) = yaml.safe_load_all(done.stdout)
     assert isinstance(found, dict)
