@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HERE = (
     "tests/cluster/workers/",
     "tests/cluster/launch/",
+    "tests/cluster/weights/groups/test_update_groups",
     "tests/cluster/doctor/test_diagnosis",
     "tests/deployment/test_gcs",
     "tests/cluster/gateway/streams/test_store_actor",

@@ -69,6 +69,12 @@ class GatewayDeployment:
         """Ends what it has begun, whether or not its caller still waits."""
         return await control.update_weights(self._parts.application.models, request)
 
+    async def init_weights_update_group(self, request: dict[str, Any]) -> dict[str, Any]:
+        return await control.init_group(self._parts.application.models, request)
+
+    async def destroy_weights_update_group(self, request: dict[str, Any] | None = None) -> dict[str, Any]:
+        return await control.destroy_group(self._parts.application.models, request)
+
     async def pause(self, request: dict[str, Any] | None = None) -> dict[str, Any]:
         return await control.control(self._parts.application.models, "pause", request)
 

@@ -7,7 +7,9 @@ from typing import Any, Self
 from cluster.api.service import Batches
 from cluster.gateway.options import GatewayOptions
 from cluster.gateway.streams.response_store import ResponseStoreClient
+from cluster.gateway.streams.shard import end_store
 from cluster.gateway.streams.stream_store import StreamStoreClient
+from cluster.weights.groups.receivers import end_receivers
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,12 @@ class Stores:
             ResponseStoreClient(app_name, num_shards, seconds) if seconds else None,
             _open_batches(options.files_path, app_name),
         )
+
+
+def end_actors(app_name: str) -> None:
+    """Those that outlive an application's gateways: its store's, and those that hold weights."""
+    end_store(app_name)
+    end_receivers(app_name)
 
 
 def _open_batches(files_path: str | None, app_name: str) -> Batches | None:

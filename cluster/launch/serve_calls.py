@@ -8,7 +8,7 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.handle import DeploymentHandle
 
-from cluster.gateway.streams.shard import end_store
+from cluster.gateway.stores import end_actors
 from cluster.ingress.ingress import Ingress
 from cluster.launch.app import APP_NAME
 from cluster.launch.proxies import Proxies
@@ -53,7 +53,7 @@ def end_serve(proxies: Proxies) -> None:
     if serve.status().applications.keys() <= {APP_NAME}:
         proxies.close()  # before Serve answers 404
     serve.delete(APP_NAME)
-    end_store(APP_NAME)
+    end_actors(APP_NAME)
     if not serve.status().applications:
         serve.shutdown()
 

@@ -98,6 +98,11 @@ class Condition:
             self._engine.observer.is_frozen,
         )
 
+    @property
+    def nodes(self) -> set[str]:
+        """Of this process and of the engine's ranks."""
+        return {node_id(), *self._engine.observer.worker_nodes()}
+
     def _adapters(self) -> AdaptersInUse | None:
         if not self._engine.config.enable_lora:
             return None
@@ -105,9 +110,7 @@ class Condition:
 
     def _blocks_at(self) -> str | None:
         """Where blocks of all ranks are served: those of ranks on other nodes are not here."""
-        if self.serves_at is None or not {node_id()}.issuperset(self._engine.observer.worker_nodes()):
-            return None
-        return self.serves_at
+        return self.serves_at if len(self.nodes) == 1 else None
 
     def _problem(self, seconds: float) -> str | None:
         """One line on why it cannot answer now; `seconds` since a step ended, if one should

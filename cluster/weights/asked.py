@@ -5,27 +5,38 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
-from ray import ObjectRef
 from ray.exceptions import RayTaskError
 
 from cluster.weights.folder import read_weights
-from cluster.weights.objects import ObjectTensors
+from cluster.weights.groups.messages import Offer
+from cluster.weights.groups.offer import check_offer
+from cluster.weights.objects import NodeTensors, ObjectTensors
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig, in_a_line
 from engine.executor import Weights
 
+Tensors = ObjectTensors | NodeTensors
+
 
 @dataclass(frozen=True, slots=True)
 class AskedWeights:
-    """A folder, or references to objects by the names of tensors. `version`: the caller's name."""
+    """A folder, or objects by names of tensors, or what is still to be broadcast. `version`: the
+    caller's name.
+    """
 
     version: str
     path: str | None = None
-    refs: dict[str, "ObjectRef[Any]"] | None = None
+    tensors: Tensors | None = None
+    offer: Offer | None = None
 
     def named(self, version: str) -> "AskedWeights":
         """With that name, unless the caller gave it one."""
         return self if self.version else replace(self, version=version)
+
+    def check_offer(self, config: EngineConfig) -> None:
+        """For the model that `config` has. Raises InvalidConfig."""
+        if self.offer is not None:
+            check_offer(config, self.offer)
 
     def read(self, config: EngineConfig) -> Weights:
         """For the model that `config` has; all of it is read, which takes as long as it takes.
@@ -33,7 +44,8 @@ class AskedWeights:
         """
         if self.path is not None:
             return read_weights(config, self.path, self.version)
-        tensors = ObjectTensors(self.refs or {})
+        tensors = self.tensors
+        assert tensors is not None, "what was offered has come, and is tensors"
         if config.runs_in_process:  # which has torch
             return Weights(self.version, check_objects(config, tensors), tensors=tensors)
         try:
@@ -55,7 +67,7 @@ class Done:
     is_late: bool = False
 
 
-def check_objects(config: EngineConfig, tensors: ObjectTensors) -> str:
+def check_objects(config: EngineConfig, tensors: Tensors) -> str:
     """Their digest, in a process that may import torch. Raises InvalidConfig."""
     given: Any = importlib.import_module("engine.worker.weights.given")
     digest: str = given.check_tensors(config, tensors)

@@ -1,5 +1,6 @@
 """Tensors in Ray's object store, each fetched when it is read."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -35,6 +36,30 @@ class ObjectTensors(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._refs)
+
+
+class NodeTensors(Mapping[str, Any]):
+    """By name, of copies that several nodes have: this one's own, or else any other's."""
+
+    def __init__(self, copies: Mapping[str, Mapping[str, "ObjectRef[Any]"]]) -> None:
+        """By the ids of nodes."""
+        self._copies = {node: ObjectTensors(refs) for node, refs in copies.items()}
+        self._names = tuple(next(iter(self._copies.values())))
+
+    def __getitem__(self, name: str) -> Any:
+        """Raises InvalidConfig if Ray has none of them any more."""
+        here = ray.get_runtime_context().get_node_id()
+        *others, last = sorted(self._copies, key=lambda node: node == here, reverse=True)
+        for node in others:
+            with contextlib.suppress(InvalidConfig):
+                return self._copies[node][name]
+        return self._copies[last][name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def put_tensors(tensors: Mapping[str, Any]) -> ObjectTensors:

@@ -11,6 +11,7 @@ import msgspec
 from ray.exceptions import RayError
 from ray.experimental import internal_kv
 
+from cluster.weights.groups.update_groups import UpdateGroups
 from engine.checkpoint.sample import weights_digest
 from engine.errors import InvalidConfig, SquadronError
 from engine.executor import Weights
@@ -43,6 +44,7 @@ class WeightsRecord:
     def __init__(self, app_name: str, deployment: str, token: str) -> None:
         """`token`: of the application's owner, so that the next one of its name begins anew."""
         run = hashlib.sha256(token.encode()).hexdigest()[:16]
+        self.groups = UpdateGroups(app_name, deployment)  # in which trainers give them other weights
         self._prefix = f"{app_name}/{run}/{deployment}".encode()
 
     def read(self) -> Change:

@@ -10,6 +10,7 @@ from cluster.gateway.engines.any_replica import AnyReplica
 from cluster.replica.calls.engines import Engines
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.weights.asked import AskedWeights, Done
+from cluster.weights.groups.messages import Meeting
 from cluster.weights.record import NoRecord
 from engine.executor import Weights
 
@@ -42,6 +43,9 @@ class Changes:
         fingerprint of the engines. Raises InvalidRequest if the weights are refused, Unavailable if
         a replica could not be given them: then those that have them are given the ones from before.
         """
+        if asked.offer is not None:
+            await self.any.ask("change", "check_offer", asked)
+            asked = AskedWeights(asked.version, tensors=await self._engines.record.groups.receive(asked.offer))
         async with self._turn:
             number = await self._claim()
             weights: Weights = await self.any.ask("change", "check", asked.named(str(number)))
@@ -63,6 +67,17 @@ class Changes:
                 "system_fingerprint": reports[0].fingerprint,
                 "num_replicas": len(reports),
             }
+
+    async def open_group(self, meeting: Meeting) -> int:
+        """As `UpdateGroups.open`, on the nodes of all ranks."""
+        nodes: list[set[str]] = await self._engines.ask("change", "nodes")
+        if not nodes:
+            raise _unavailable(NOBODY)
+        return await self._engines.record.groups.open(meeting, set().union(*nodes))
+
+    async def close_group(self, group_name: str) -> None:
+        """As `UpdateGroups.close`."""
+        await self._engines.record.groups.close(group_name)
 
     async def control(self, what: str, *arguments: Any) -> None:
         """All replicas that there are. Raises Unavailable if one could not do it, or if there is

@@ -2,12 +2,17 @@
 
     handle.update_weights.remote({"path": "/checkpoints/step-7", "version": "step-7"}).result()
     handle.update_weights.remote({"weights": {name: ray.put(tensor), ...}}).result()
+    handle.update_weights.remote({"tensors": {name: {"dtype": "bfloat16", "shape": [8]}}}).result()
 
 A request of `update_weights` is a dict with the keys
 
     path          absolute path of a folder with a checkpoint of the model, the same on every node
     weights       or, in its place, {name: ObjectRef}: whole tensors (torch or numpy, on the CPU) by
                   the names that the model's checkpoint has
+    tensors       or those that the caller is going to broadcast, in this order, as rank 0 of the
+                  group `group_name`: {name: {"dtype", "shape"}}, each with "sha256", the digest of
+                  its bytes, if that is to be checked
+    group_name    str; default: "weights"
     version       str, which answers carry; default: the number of the change
     mode          what becomes of the requests that run: "wait" until they have ended (default),
                   "abort" them with what they have, or "keep" them: they go on with the tokens that
@@ -20,34 +25,42 @@ and its answer, once every rank of every engine replica has the weights, has
     num_replicas  int
     error         None, or {"message", "type", "param", "code"}: then nothing has changed
 
+`init_weights_update_group` makes such a group of the caller and of one receiver on each node that
+has ranks of the model. It takes {"master_address", "master_port"} of the caller's `TCPStore`,
+"group_name", "backend" ("gloo", the default, or "nccl"), "timeout" (seconds for each broadcast,
+default 300) and "model", and answers {"world_size", "error"} before the group is whole: the caller
+is to join as rank 0 of `world_size`, below the prefix `group_name` of the store.
+`destroy_weights_update_group` takes {"group_name", "model"}, and answers {"error"}.
+
 `pause` takes {"mode", "model"}, `resume` {"model"}, `sleep` {"level", "mode", "model"}, `wake_up`
 {"tags", "model"}; each answers {"error"}. `control_state` answers {"is_paused", "is_sleeping"}. A
 request for a model that has none of these names is refused.
 """
 
 import asyncio
+from contextlib import suppress
 from typing import Any
-
-from ray import ObjectRef
 
 from cluster.api.errors import ApiError, as_api_error
 from cluster.api.models.controls import Control
 from cluster.api.models.model import Models
 from cluster.api.requests.sampling import find_model
 from cluster.gateway.engines.changes import Changes
-from cluster.weights.asked import AskedWeights
+from cluster.gateway.handle.asked_weights import read_weights
+from cluster.gateway.handle.groups import read_meeting, read_name
 from engine.errors import InvalidRequest, SquadronError
 from engine.frontend.intermission import check_level, check_mode, check_tags
 
 _FIELDS = {
-    "update_weights": ("path", "weights", "version", "mode", "model"),
+    "update_weights": ("path", "weights", "tensors", "group_name", "version", "mode", "model"),
+    "init_weights_update_group": ("master_address", "master_port", "group_name", "backend", "timeout", "model"),
+    "destroy_weights_update_group": ("group_name", "model"),
     "pause": ("mode", "model"),
     "resume": ("model",),
     "sleep": ("level", "mode", "model"),
     "wake_up": ("tags", "model"),
     "control_state": ("model",),
 }
-MAX_VERSION = 128  # characters
 
 
 async def update_weights(models: Models, request: Any) -> dict[str, Any]:
@@ -59,10 +72,38 @@ async def _update_weights(models: Models, request: Any) -> dict[str, Any]:
     try:
         changes = _changes(models, "update_weights", request)
         fields = request or {}
-        told = await changes.update(_asked(fields), fields.get("mode", "wait"))
+        told = await changes.update(read_weights(fields), fields.get("mode", "wait"))
     except (SquadronError, ApiError) as error:
+        await _close_group(models, request)
         return {"weights_version": None, "system_fingerprint": None, "num_replicas": 0, "error": _told(error)}
     return told | {"error": None}
+
+
+async def _close_group(models: Models, request: Any) -> None:
+    """Of an update that has failed: a trainer that has begun to broadcast would wait for those that
+    receive.
+    """
+    if isinstance(request, dict) and "tensors" in request:
+        with suppress(SquadronError, ApiError):
+            await _controller(models, request).close_group(read_name(request))
+
+
+async def init_group(models: Models, request: Any) -> dict[str, Any]:
+    try:
+        changes = _changes(models, "init_weights_update_group", request)
+        size = await asyncio.shield(changes.open_group(read_meeting(request or {})))
+    except (SquadronError, ApiError) as error:
+        return {"world_size": 0, "error": _told(error)}
+    return {"world_size": size, "error": None}
+
+
+async def destroy_group(models: Models, request: Any) -> dict[str, Any]:
+    try:
+        changes = _changes(models, "destroy_weights_update_group", request)
+        await changes.close_group(read_name(request or {}))
+    except (SquadronError, ApiError) as error:
+        return {"error": _told(error)}
+    return {"error": None}
 
 
 async def control(models: Models, what: Control, request: Any) -> dict[str, Any]:
@@ -97,29 +138,14 @@ def _changes(models: Models, method: str, request: Any) -> Changes:
     if tags is not None and not isinstance(tags, (list, tuple)):
         raise InvalidRequest(f"tags is a list, got {type(tags).__name__}", param="tags", code="invalid_type")
     check_tags(tags)
+    return _controller(models, fields)
+
+
+def _controller(models: Models, fields: dict[str, Any]) -> Changes:
+    """Raises InvalidRequest, ApiError."""
     controller = models[find_model(fields, models).name].controller
     assert isinstance(controller, Changes)
     return controller
-
-
-def _asked(request: dict[str, Any]) -> AskedWeights:
-    """Raises InvalidRequest."""
-    path, refs, version = request.get("path"), request.get("weights"), request.get("version", "")
-    if not isinstance(version, str) or len(version) > MAX_VERSION:
-        raise InvalidRequest(f"version is a text of at most {MAX_VERSION} characters", param="version")
-    if (path is None) == (refs is None):
-        raise InvalidRequest("a change has either path or weights", param="path", code="missing_required_parameter")
-    if path is not None:
-        if not isinstance(path, str):
-            raise InvalidRequest(f"path is a text, got {type(path).__name__}", param="path", code="invalid_type")
-        return AskedWeights(version, path=path)
-    if not isinstance(refs, dict) or not refs:
-        raise InvalidRequest("weights is a dict of ObjectRefs by name", param="weights", code="invalid_type")
-    for name, ref in refs.items():
-        if not isinstance(name, str) or not isinstance(ref, ObjectRef):
-            message = f"weights[{name!r}] is {type(ref).__name__}; it is to be an ObjectRef, as ray.put returns"
-            raise InvalidRequest(message, param="weights", code="invalid_type")
-    return AskedWeights(version, refs=refs)
 
 
 def _told(error: Exception) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from cluster.replica.changes.start import Start
 from cluster.replica.condition import Condition
@@ -15,6 +15,8 @@ from engine.executor import Weights
 from engine.frontend.async_engine import AsyncEngine
 
 logger = logging.getLogger("squadron.engine")
+
+T = TypeVar("T")
 
 LOOK_SECONDS = 2.0  # between looks at the record: a change may have passed this replica by as it started
 
@@ -48,10 +50,15 @@ class Changes:
 
     async def check(self, asked: AskedWeights) -> Weights | Refusal:
         """What is asked for, all of it read; nothing is changed."""
-        try:
-            return await asyncio.to_thread(asked.read, self._engine.config)
-        except InvalidConfig as error:
-            return Refusal("invalid", str(error), None, "invalid_weights")
+        return await self._checked(asked.read)
+
+    async def check_offer(self, asked: AskedWeights) -> Refusal | None:
+        """What a trainer is about to broadcast, of which nothing has come yet."""
+        return await self._checked(asked.check_offer)
+
+    async def nodes(self) -> set[str]:
+        """Of the engine's ranks."""
+        return self._condition.nodes
 
     async def update(self, number: int, weights: Weights | None, mode: Any) -> Done:
         """Every rank has them when this returns without a problem: then a change of a higher number
@@ -92,6 +99,12 @@ class Changes:
             done = await self.update(change.number, change.weights, "wait")
             if done.problem is not None:
                 self._condition.lack = f"{lacking(change)}: {done.problem}"
+
+    async def _checked(self, read: Callable[..., T]) -> T | Refusal:
+        try:
+            return await asyncio.to_thread(read, self._engine.config)
+        except InvalidConfig as error:
+            return Refusal("invalid", str(error), None, "invalid_weights")
 
     async def _keep_looking(self, record: WeightsRecord) -> None:
         while True:

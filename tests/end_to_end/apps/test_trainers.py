@@ -21,9 +21,11 @@ from torch import Tensor
 
 from cluster.launch.packages import ROOT
 from cluster.llm import LLM
+from cluster.sockets import LOOPBACK
 from engine.sampling_params import SamplingParams
 from tests.corruptions import DEMO
 from tests.documents.snippets import snippet
+from tests.end_to_end.apps.trainer import Trainer, described
 from tests.end_to_end.chaos.app import App, app_args, running
 from tests.end_to_end.test_replica_lost import wait_until
 from tests.perturbed import save_perturbed
@@ -132,7 +134,7 @@ def test_what_is_refused_changes_nothing(
         ({"weights": {"model.norm.weight": 1}}, "it is to be an ObjectRef"),
         ({"path": "/nowhere"}, "path='/nowhere' is no folder here"),
         ({"path": "here"}, "path='here' is not an absolute path"),
-        ({}, "a change has either path or weights"),
+        ({}, "a change has one of path, weights, tensors; this one has none"),
         ({"path": str(DEMO), "mode": "later"}, "mode='later' is none of abort, wait, keep"),
         ({"path": str(DEMO), "verson": "1"}, "unknown field 'verson'"),
     ]:
@@ -140,6 +142,16 @@ def test_what_is_refused_changes_nothing(
         assert message in told["error"]["message"]
         assert told["error"]["type"] == "invalid_request_error"
     check(expected, "own")
+
+
+def test_every_replica_has_what_is_broadcast(
+    app: App, expected: dict[str, list[int]], perturbed: tuple[Path, dict[str, Tensor]]
+) -> None:
+    assert update(path=str(DEMO), version="own")["error"] is None
+    _, tensors = perturbed
+    told = Trainer().update(tensors, described(tensors), version="new")
+    assert (told["error"], told["weights_version"], told["num_replicas"]) == (None, "new", 2)
+    check(expected, "new")
 
 
 def test_each_answer_is_wholly_of_one_version_while_they_change(
@@ -232,17 +244,26 @@ def test_what_the_documents_show(
     names: dict[str, Any] = {"ray": ray, "serve": serve, "model": SimpleNamespace(state_dict=lambda: tensors)}
     exec(compile(code, weights.page, "exec"), names)
     assert names["told"]["error"] is None
+    broadcast = snippet("docs/trainers.md", "init_weights_update_group").text.replace("10.0.0.5", LOOPBACK)
+    exec(compile(broadcast, weights.page, "exec"), names)
+    assert (names["told"]["error"], names["told"]["weights_version"]) == (None, "step-8")
     exec(compile(snippet("docs/trainers.md", "handle.sleep.remote").text, weights.page, "exec"), names)
     assert update(path=str(DEMO), version="own")["error"] is None
     check(expected, "own")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("example", ["rollout.py", "ray_data.py"])
-def test_examples_run(app: App, example: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("example", "options"),
+    [
+        ("rollout.py", ["--model", str(DEMO)]),
+        ("rollout.py", ["--model", str(DEMO), "--broadcast", LOOPBACK]),
+        ("ray_data.py", []),
+    ],
+)
+def test_examples_run(app: App, example: str, options: list[str], tmp_path: Path) -> None:
     assert update(path=str(DEMO), version="own")["error"] is None
-    command = [sys.executable, str(ROOT / "configs" / "examples" / example), "--address", app.ray.address]
-    command += ["--model", str(DEMO)] if example == "rollout.py" else []
+    command = [sys.executable, str(ROOT / "configs" / "examples" / example), "--address", app.ray.address, *options]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | app.ray.environment
     ran = subprocess.run(command, capture_output=True, text=True, timeout=4 * SECONDS, cwd=tmp_path, env=environment)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -54,7 +54,7 @@ class Engines:
 
     async def ask_any(self, question: str, what: str, asked: AskedWeights) -> Weights:
         assert (question, what) == ("change", "check")
-        return Weights(asked.version, "digest", folder=asked.path, sample="a", tensors=asked.refs)
+        return Weights(asked.version, "digest", folder=asked.path, sample="a", tensors=asked.tensors)
 
     async def ask(self, question: str, what: str) -> list[tuple[int, Weights | None]]:
         assert (question, what) == ("change", "current")
@@ -177,7 +177,7 @@ async def test_a_later_change_that_is_written_down_stays_so() -> None:
 async def test_objects_are_learned_from_replicas_since_the_gateway_that_was_asked_may_end() -> None:
     engines = Engines()
     objects: Any = {"a": "an ObjectRef"}
-    await changes_of(engines).update(AskedWeights("objects", refs=objects), "wait")
+    await changes_of(engines).update(AskedWeights("objects", tensors=objects), "wait")
     other, spawned = changes_of(engines), []
     other.look(spawned.append)
     await spawned.pop()
@@ -192,7 +192,7 @@ async def test_objects_are_learned_from_replicas_since_the_gateway_that_was_aske
 async def test_where_one_refuses_the_others_get_the_objects_that_another_gateway_gave_them() -> None:
     engines = Engines(refused="new")
     objects: Any = {"a": "an ObjectRef"}
-    await changes_of(engines).update(AskedWeights("objects", refs=objects), "wait")
+    await changes_of(engines).update(AskedWeights("objects", tensors=objects), "wait")
     with pytest.raises(Unavailable, match="have not been changed"):
         await changes_of(engines).update(AskedWeights("new", "/new"), "wait")
     assert [given[-1] for given in engines.given.values()] == ["objects", "objects"]
