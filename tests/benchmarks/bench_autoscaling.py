@@ -21,12 +21,13 @@ from cluster.launch.config.load_policy import LoadPolicy
 from cluster.launch.config.model_config import WINDOW_SECONDS, Autoscaling
 
 TICK, DAY, START_SECONDS = 5, 86_400, 60  # seconds
+PEAK, MOST = 6.0, 12  # engines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--max-engines", type=int, default=12)
-    parser.add_argument("--peak", type=float, default=6.0, help="engines that the load would fill at noon")
+    parser.add_argument("--max-engines", type=int, default=MOST)
+    parser.add_argument("--peak", type=float, default=PEAK, help="engines that the load would fill at noon")
     parser.add_argument("--target-load", type=float, default=0.7)
     parser.add_argument("--standby-engines", type=int, default=0)
     options = parser.parse_args()
@@ -35,15 +36,21 @@ def main() -> None:
     )
     loads = day(options.peak)
     engines = simulate(scaling, loads)
-    print("o: engines; #: load, in engines that it would fill")
-    for start in range(0, len(loads), 1800 // TICK):
-        wanted, had = loads[start], engines[start]
-        bar = "#" * round(4 * wanted)
-        print(f"{start * TICK // 3600:02}:{start * TICK % 3600 // 60:02} {bar:<{4 * had}}o  {had}".rstrip())
+    print("\n".join(plot(loads, engines)))
     hours = sum(engines) * TICK / 3600
     over = sum(load > had for load, had in zip(loads, engines, strict=True)) * TICK / 60
     print(f"{hours:.0f} engine hours; with {max(engines)} engines all day {24 * max(engines)}")
     print(f"more load than room for {over:.0f} minutes; engines changed {changes(engines)} times")
+
+
+def plot(loads: list[float], engines: list[int]) -> list[str]:
+    """A line for each half hour."""
+    lines = ["o: engines; #: load, in engines that it would fill"]
+    for start in range(0, len(loads), 1800 // TICK):
+        wanted, had = loads[start], engines[start]
+        bar = "#" * round(4 * wanted)
+        lines.append(f"{start * TICK // 3600:02}:{start * TICK % 3600 // 60:02} {bar:<{4 * had}}o  {had}".rstrip())
+    return lines
 
 
 def day(peak: float) -> list[float]:

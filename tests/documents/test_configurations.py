@@ -14,8 +14,10 @@ from cluster.api.keys.key_file import read_key_file
 from cluster.cli import _parser
 from cluster.commands.server.configure import application, configure
 from cluster.launch.config.app_config import AppConfig, read_app_config
+from cluster.launch.config.model_config import Autoscaling
 from cluster.llm import LLM
 from engine.sampling_params import SamplingParams
+from tests.benchmarks import bench_autoscaling
 from tests.documents.snippets import ROOT, snippet
 
 
@@ -61,3 +63,10 @@ def test_a_trainer_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(shown.text, shown.page, "exec"), names)
     (output,) = names["outputs"]
     assert output.outputs[0].logprobs
+
+
+def test_the_day_of_autoscaling_is_what_the_policy_makes_of_it() -> None:
+    loads = bench_autoscaling.day(bench_autoscaling.PEAK)
+    engines = bench_autoscaling.simulate(Autoscaling(max_engines=bench_autoscaling.MOST), loads)
+    shown = snippet("docs/autoscaling.md", "o: engines").text
+    assert shown.splitlines() == bench_autoscaling.plot(loads, engines)
