@@ -239,7 +239,7 @@ def test_what_the_documents_show(
 ) -> None:
     """Each by itself: a folder of this machine is in place of the page's."""
     folder, tensors = perturbed
-    weights = snippet("docs/trainers.md", "handle.update_weights.remote")
+    weights = snippet("docs/trainers.md", "/checkpoints/step-7")
     code = weights.text.replace("/checkpoints/step-7", str(folder))
     names: dict[str, Any] = {"ray": ray, "serve": serve, "model": SimpleNamespace(state_dict=lambda: tensors)}
     exec(compile(code, weights.page, "exec"), names)
