@@ -5,7 +5,8 @@ Ray's object store, where the node's ranks read them.
 import importlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import sha256
-from typing import Any
+from threading import Lock
+from typing import Any, NamedTuple
 
 import ray
 from ray import ObjectRef
@@ -18,6 +19,12 @@ from engine.errors import InvalidConfig, in_a_line
 MAX_CONCURRENCY = 4  # calls: a group may be left while another call waits for a tensor
 
 
+class Membership(NamedTuple):
+    size: int  # of the group
+    member: Future[Any]  # once all have come
+    in_use: Lock
+
+
 class Receiver:
     """In the groups that its gateways were asked for. A model's weights are here twice for a
     moment: those from before until no rank needs them any more.
@@ -25,7 +32,7 @@ class Receiver:
 
     def __init__(self, app_name: str) -> None:
         self._node_id: str = ray.get_runtime_context().get_node_id()
-        self._groups: dict[str, tuple[int, Future[Any]]] = {}  # by name, their sizes and the member here
+        self._groups: dict[str, Membership] = {}  # by name
         self._joining = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix="joining")
         end_with(app_name)
 
@@ -44,7 +51,7 @@ class Receiver:
             meeting.seconds,
             ray.util.get_node_ip_address(),
         )
-        self._groups[meeting.group_name] = size, member
+        self._groups[meeting.group_name] = Membership(size, member, Lock())
 
     def leave(self, group_name: str) -> None:
         """Others of that group then get errors where they would wait for this one."""
@@ -52,24 +59,24 @@ class Receiver:
 
     def size(self, group_name: str) -> int | None:
         """Of a group that it is in, the trainer counted in."""
-        size, _ = self._groups.get(group_name, (None, None))
-        return size
+        return self._groups[group_name].size if group_name in self._groups else None
 
     def receive(self, offer: Offer) -> Received:
         """What the trainer broadcasts, all of it. Leaves the group if anything goes wrong."""
+        group = self._groups.get(offer.group_name)
+        if group is None:
+            return Received(self._node_id, {}, "", "the group was closed meanwhile")
+        if not group.in_use.acquire(blocking=False):  # two would each take some of the tensors
+            return Received(self._node_id, {}, "", "another update in this group is under way")
         refs: dict[str, ObjectRef[Any]] = {}
         whole = sha256()
         try:
-            for name, tensor, digest in self._member(offer.group_name).receive(offer.tensors):
+            for name, tensor, digest in group.member.result().receive(offer.tensors):
                 refs[name] = ray.put(tensor)
                 whole.update(f"{name} {digest} ".encode())
         except (InvalidConfig, RayError) as error:
             self.leave(offer.group_name)
             return Received(self._node_id, {}, "", in_a_line(error))
+        finally:
+            group.in_use.release()
         return Received(self._node_id, refs, whole.hexdigest())
-
-    def _member(self, group_name: str) -> Any:
-        """Once all have come. Raises InvalidConfig."""
-        if group_name not in self._groups:
-            raise InvalidConfig("the group was closed meanwhile")
-        return self._groups[group_name][1].result()

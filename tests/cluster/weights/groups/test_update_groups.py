@@ -71,3 +71,14 @@ async def test_a_receiver_that_is_lost_is_an_error_for_the_trainer_and_the_calle
     with pytest.raises(InvalidRequest, match="there is no group 'w'"):
         await groups.receive(OFFER)
     end_receivers("other")
+
+
+async def test_of_two_updates_at_once_one_is_refused(nodes: list[str]) -> None:
+    """Each would have some of the tensors."""
+    group = await opened(UpdateGroups("third", "engines"), nodes[:1])
+    (receiver,) = running_receivers("third")
+    (refused,), (first,) = ray.wait([receiver.receive.remote(OFFER) for _ in range(2)])
+    assert ray.get(refused).problem == "another update in this group is under way"
+    await asyncio.to_thread(send, group)
+    assert ray.get(first).problem is None
+    end_receivers("third")
