@@ -3,6 +3,7 @@ processes can be started afterwards.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,9 +43,29 @@ ENGINE = {
 
 
 @pytest.fixture
-def gcs_port(tmp_path: Path) -> Iterator[int]:
+def redis() -> Iterator[str]:
+    """The address of one that keeps nothing on disk."""
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("no redis-server is here: apt-get install redis-server")
+    port = free_port()
+    command = [program, "--port", str(port), "--bind", LOOPBACK, "--save", ""]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert any("Ready to accept connections" in line for line in server.stdout)
+        reading = threading.Thread(target=server.stdout.read)  # what it tells later, so that it never waits
+        reading.start()
+        yield f"{LOOPBACK}:{port}"
+        server.kill()
+        reading.join()
+
+
+@pytest.fixture(params=["rocksdb", "redis"])
+def gcs_port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
     """Of a cluster whose GCS stores what it knows, with its keeper."""
     port, storage = free_port(), {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": str(tmp_path / "gcs")}
+    if request.param == "redis":
+        storage = {"RAY_REDIS_ADDRESS": request.getfixturevalue("redis")}
     with several_nodes([{"num_cpus": 4, "gcs_server_port": port}], **storage):
         command = [sys.executable, "-m", "cluster.launch.node.gcs_keeper", "--port", str(port)]
         with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as keeper:
