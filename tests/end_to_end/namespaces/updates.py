@@ -23,6 +23,8 @@ def update(options: Options) -> Report:
     """
     inside()
     args = on_nodes({}, recovers=options.recovers, num_engines=2, open_metrics=True)
+    # Serve limits engines of a node only where workers have no places of their own.
+    args["engine"] = args["engine"] | {"distributed_executor_backend": "local"}
     steps = {
         "scale to 1": args | {"num_engines": 1},
         "scale to 2": args,
