@@ -125,9 +125,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 # Where torch would cost the driver seconds and memory: it plans from these.
 WITHOUT_TORCH = ("parallel/spec", "parallel/errors.py", "parallel/__init__.py")
-COLLECTIVES = (
-    *(f"parallel/groups/{name}.py" for name in ("connect", "meeting", "symmetric", "torch_group", "torch_join")),
-    "parallel/given/broadcasts.py",
+COLLECTIVES = tuple(
+    f"parallel/groups/{name}.py" for name in ("connect", "meeting", "symmetric", "torch_group", "torch_join")
 )
 # Packages that only these folders or files may import.
 THEIRS = {

@@ -8,6 +8,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from cluster.actors.named import start_actor
 from cluster.api.batches import Batch, Owner
 from cluster.batch.files.place import Place
 from cluster.batch.store import Store
@@ -16,7 +17,6 @@ from engine.errors import in_a_line
 
 logger = logging.getLogger("squadron.gateway")
 
-NAMESPACE = "serve"  # where Serve names its actors too
 PING_SECONDS = 10.0
 
 
@@ -52,21 +52,9 @@ class ServedStore(Store):
 
 
 def actor_name(app_name: str, folder: Place) -> str:
-    """In NAMESPACE."""
     return f"squadron-batches-{app_name}-{hashlib.sha256(folder.path.encode()).hexdigest()[:8]}"
 
 
 def _start(folder: Place, app_name: str) -> Any:
     """The actor that an application's gateways share, made by the first of them."""
-    return (
-        ray.remote(Supervisor)
-        .options(
-            name=actor_name(app_name, folder),
-            namespace=NAMESPACE,
-            lifetime="detached",
-            get_if_exists=True,
-            num_cpus=0,
-            max_restarts=-1,
-        )
-        .remote(folder, app_name)
-    )
+    return start_actor(Supervisor, actor_name(app_name, folder), folder, app_name, max_restarts=-1)

@@ -47,9 +47,8 @@ class EngineFields(BaseModel):
     tensor_parallel_size: int = Field(1, ge=1)
     pipeline_parallel_size: int = Field(1, ge=1)
     num_threads: int | None = Field(None, ge=1)  # of each rank on CPU; None: the node's cores divided among its ranks
-    distributed_executor_backend: Literal["auto", "local", "ray"] = (
-        "auto"  # auto: local for one rank, but ray for one that serves on CPU
-    )
+    # auto: local for one rank, but ray for one that serves on the CPU.
+    distributed_executor_backend: Literal["auto", "local", "ray"] = "auto"
     accelerator_type: str | None = None  # kind of GPU, by Ray's name, as H100; None: any
     node_labels: dict[str, str] = Field(default_factory=dict)  # labels of Ray's that nodes must have; empty: any node
     max_model_len: Size | None = Field(None, ge=1)  # None: the model's; the cache must hold a sequence of that length

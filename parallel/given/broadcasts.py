@@ -3,15 +3,13 @@ can be rank 0.
 """
 
 from datetime import timedelta
-from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore
 
 from parallel.errors import GroupError
-from parallel.groups.meeting import open_store
+from parallel.groups.meeting import PrefixStore, open_store
+from parallel.groups.torch_join import gloo_group, nccl_group
 
 SENDER = 0  # its rank
 
@@ -41,7 +39,11 @@ class Broadcasts:
         # As long as the group lives.
         self._store = open_store(host, port, is_master=False, timeout=timeout)
         try:
-            self._group = _join(PrefixStore(name, self._store), rank, size, device, timeout, hostname)
+            below = PrefixStore(name, self._store)
+            if device.type == "cpu":
+                self._group = gloo_group(below, rank, size, timeout, hostname)
+            else:
+                self._group = nccl_group(below, rank, size, timeout)
         except RuntimeError as error:
             raise GroupError(f"rank {rank} of {size} has not met the others: {error}") from None
 
@@ -53,15 +55,3 @@ class Broadcasts:
         except RuntimeError as error:
             raise GroupError(f"rank {self._rank}: {error}") from None
         return tensor.cpu()
-
-
-def _join(store: PrefixStore, rank: int, size: int, device: torch.device, timeout: timedelta, hostname: str) -> Any:
-    if device.type != "cpu":
-        nccl = dist.ProcessGroupNCCL.Options()
-        nccl._timeout = timeout
-        return dist.ProcessGroupNCCL(store, rank, size, nccl)
-    gloo: Any = dist.ProcessGroupGloo  # whose type annotation lacks options
-    options = gloo._Options()
-    options._devices = [gloo.create_device(hostname=hostname)]
-    options._timeout = timeout
-    return gloo(store, rank, size, options)

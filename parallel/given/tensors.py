@@ -13,10 +13,8 @@ from torch import Tensor
 from parallel.errors import InvalidCheckpoint
 from parallel.spec.decoder import DecoderConfig
 from parallel.spec.published.scheme import Shape
-from parallel.spec.stored import as_the_model_names
+from parallel.spec.stored import as_the_model_names, check_form, check_names, refuse_published
 from parallel.weights import is_finite
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class GivenTensors:
@@ -38,11 +36,7 @@ class GivenTensors:
         self._shapes = shapes
         self._dtype = dtype
         self._device = device
-        for name in sorted(self._keys.keys() - shapes.keys() - unused):
-            raise InvalidCheckpoint(f"the model has no tensor {name}")
-        for name in shapes:
-            if name not in self._keys:
-                raise InvalidCheckpoint(f"tensor {name}, of shape {list(shapes[name])}, is missing")
+        check_names(self._keys.keys(), shapes, unused)
 
     def read(self, name: str, rows: slice, columns: slice | None = None) -> Tensor:
         stored = self.whole(name)[rows if columns is None else (rows, columns)]
@@ -61,11 +55,7 @@ class GivenTensors:
             tensor = torch.as_tensor(value).detach().cpu()
         except (TypeError, ValueError, RuntimeError) as error:
             raise InvalidCheckpoint(f"{name} is no tensor but {type(value).__name__}: {error}") from None
-        if tuple(tensor.shape) != tuple(self._shapes[name]):
-            raise InvalidCheckpoint(f"tensor {name} has shape {list(tensor.shape)}, not {list(self._shapes[name])}")
-        if tensor.dtype not in DTYPES:
-            allowed = ", ".join(_name(dtype) for dtype in DTYPES)
-            raise InvalidCheckpoint(f"tensor {name} is {_name(tensor.dtype)}; weights may be {allowed}")
+        check_form(name, tensor.shape, _name(tensor.dtype), self._shapes[name])
         return tensor
 
     def verify(self) -> str:
@@ -87,14 +77,6 @@ def verify(tensors: Mapping[str, Any], config: DecoderConfig, dtype: torch.dtype
     """The digest of weights for that model, computed in `dtype`. Raises InvalidCheckpoint."""
     refuse_published(config)
     return GivenTensors(tensors, config.shapes(), config.unused, dtype, torch.device("cpu")).verify()
-
-
-def refuse_published(config: DecoderConfig) -> None:
-    """Raises InvalidCheckpoint for a model whose linears are stored as codes."""
-    if config.scheme is not None:
-        raise InvalidCheckpoint(
-            f"the checkpoint is quantized ({config.scheme.name}), and its weights change by a folder of the same form"
-        )
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -6,8 +6,10 @@ import time
 from datetime import timedelta
 from typing import Protocol, cast
 
-from torch._C._distributed_c10d import PrefixStore
-from torch._C._distributed_c10d import Store as Store  # and for modules that may not import torch.distributed
+from torch._C._distributed_c10d import (
+    PrefixStore as PrefixStore,  # and for modules that may not import torch.distributed
+)
+from torch._C._distributed_c10d import Store as Store
 from torch._C._distributed_c10d import TCPStore as TCPStore
 
 from parallel.errors import GroupError

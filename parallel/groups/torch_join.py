@@ -36,15 +36,25 @@ def join(
     the ranks will compute sums.
     """
     if device.type != "cuda":
-        gloo: Any = dist.ProcessGroupGloo  # whose type annotation lacks options
-        gloo_options = gloo._Options()
-        gloo_options._devices = [gloo.create_device(hostname=hostname)]
-        gloo_options._timeout = timeout
-        return TorchGroup(rank, size, device, gloo(store, rank, size, gloo_options), None)
+        return TorchGroup(rank, size, device, gloo_group(store, rank, size, timeout, hostname), None)
     os.environ.update(NCCL_ENVIRONMENT)
-    options = dist.ProcessGroupNCCL.Options()
-    options._timeout = timeout
     mapped = PrefixStore("symmetric", store)
     memory = symmetric.join(rank, size, meeting, mapped, device, timeout) if adds else None
-    process_group = dist.ProcessGroupNCCL(PrefixStore("nccl", store), rank, size, options)
+    process_group = nccl_group(PrefixStore("nccl", store), rank, size, timeout)
     return TorchGroup(rank, size, device, process_group, memory)
+
+
+def gloo_group(store: Store, rank: int, size: int, timeout: timedelta, hostname: str) -> Any:
+    """torch's process group. hostname: an address of this machine that other ranks can reach."""
+    gloo: Any = dist.ProcessGroupGloo  # whose type annotation lacks options
+    options = gloo._Options()
+    options._devices = [gloo.create_device(hostname=hostname)]
+    options._timeout = timeout
+    return gloo(store, rank, size, options)
+
+
+def nccl_group(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
+    """torch's process group, on the current device."""
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    return dist.ProcessGroupNCCL(store, rank, size, options)

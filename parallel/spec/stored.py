@@ -2,10 +2,11 @@
 worker when it reads.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from parallel.errors import InvalidCheckpoint
 from parallel.spec.decoder import EMBEDDING, DecoderConfig
 from parallel.spec.published.scheme import Form, Shape
 
@@ -14,6 +15,7 @@ INDEX_FILE = "model.safetensors.index.json"
 BODY = "model."
 FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}  # by safetensors' names
 DTYPE_BYTES = FLOAT_BYTES | {"I64": 8, "I32": 4, "I8": 1, "U8": 1, "F8_E4M3": 1}
+GIVEN_DTYPES = ("float32", "bfloat16", "float16")  # by torch's names
 Forms = Mapping[str, Form] | Mapping[str, Shape]  # a shape alone: of floating point
 
 Tensor = TypeVar("Tensor")
@@ -104,3 +106,32 @@ def _mixed_halves(tensors: Mapping[str, Stored]) -> str | None:
         return None
     name = halves[rare][0]
     return f"{tensors[name].path}: {name} is {rare}, and {len(halves[usual])} other tensors are {usual}"
+
+
+def refuse_published(config: DecoderConfig) -> None:
+    """Raises InvalidCheckpoint for a model whose linears are stored as codes, where whole tensors
+    are given.
+    """
+    if config.scheme is not None:
+        raise InvalidCheckpoint(
+            f"the checkpoint is quantized ({config.scheme.name}), and its weights change by a folder of the same form"
+        )
+
+
+def check_names(names: Set[str], shapes: Mapping[str, Shape], unused: Set[str]) -> None:
+    """Of whole tensors that are given, by the model's names: exactly those of `shapes`, and perhaps
+    of `unused`. Raises InvalidCheckpoint naming the tensor.
+    """
+    for name in sorted(names - shapes.keys() - unused):
+        raise InvalidCheckpoint(f"the model has no tensor {name}")
+    for name, shape in shapes.items():
+        if name not in names:
+            raise InvalidCheckpoint(f"tensor {name}, of shape {list(shape)}, is missing")
+
+
+def check_form(name: str, shape: Sequence[int], dtype: str, wanted: Shape) -> None:
+    """Of one that is given. `dtype`: torch's name; `wanted`: a shape. Raises InvalidCheckpoint."""
+    if tuple(shape) != tuple(wanted):
+        raise InvalidCheckpoint(f"tensor {name} has shape {list(shape)}, not {list(wanted)}")
+    if dtype not in GIVEN_DTYPES:
+        raise InvalidCheckpoint(f"tensor {name} is {dtype}; weights may be {', '.join(GIVEN_DTYPES)}")

@@ -6,15 +6,12 @@ own, whose names tell it, and what a gateway does not find in its own it looks f
 numbers (`store_shards`).
 """
 
-import contextlib
 import re
 import zlib
 from typing import NamedTuple
 
-import ray
-from ray.util import list_named_actors
+from cluster.actors.named import actor_names, end_actor
 
-NAMESPACE = "serve"  # where Serve names its actors too
 _NAME = re.compile(r"squadron-streams-(?P<app_name>.*)-(?P<number>\d+)of(?P<num_shards>\d+)-[01]", re.DOTALL)
 
 
@@ -26,7 +23,7 @@ class Shard(NamedTuple):
     num_shards: int  # of the application
 
     def actor_name(self, twin: int) -> str:
-        """Of number 0 or 1 of its two actors, in NAMESPACE."""
+        """Of number 0 or 1 of its two actors."""
         return f"squadron-streams-{self.app_name}-{self.number}of{self.num_shards}-{twin}"
 
 
@@ -37,8 +34,7 @@ def number_of(record_id: str, num_shards: int) -> int:
 
 def running_shards(app_name: str) -> set[Shard]:
     """Those that have an actor, or two. Asks Ray, which may raise RayError."""
-    told = list_named_actors(all_namespaces=True)
-    names = [_NAME.fullmatch(actor["name"]) for actor in told if actor["namespace"] == NAMESPACE]
+    names = map(_NAME.fullmatch, actor_names())
     found = [Shard(name["app_name"], int(name["number"]), int(name["num_shards"])) for name in names if name]
     return {shard for shard in found if shard.app_name == app_name}
 
@@ -47,5 +43,4 @@ def end_store(app_name: str) -> None:
     """End the application's actors, if there are any."""
     for shard in running_shards(app_name):
         for number in (0, 1):
-            with contextlib.suppress(ValueError):
-                ray.kill(ray.get_actor(shard.actor_name(number), namespace=NAMESPACE))
+            end_actor(shard.actor_name(number))

@@ -13,13 +13,13 @@ import time
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from cluster.actors.named import start_actor
 from cluster.api.responses.resuming.streams import StreamRecord
 from cluster.gateway.streams.actor_calls import ActorCalls
 from cluster.gateway.streams.records.store_changes import Place, StoreChanges
 from cluster.gateway.streams.records.store_records import StoreRecords
-from cluster.gateway.streams.shard import NAMESPACE, Shard
+from cluster.gateway.streams.shard import Shard
 from cluster.gateway.streams.twin import Twin
 
 IDLE_SECONDS = 600.0  # without a word from any gateway, after which an actor ends that stores nothing
@@ -112,19 +112,14 @@ def start(shard: Shard, number: int) -> Any:
     """
     here = _here()
     nodes = _nodes_but(here) or [here]
-    return (
-        ray.remote(StoreActor)
-        .options(
-            name=shard.actor_name(number),
-            namespace=NAMESPACE,
-            lifetime="detached",
-            get_if_exists=True,
-            num_cpus=0,
-            max_restarts=-1,
-            max_concurrency=MAX_CONCURRENCY,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[shard.number % len(nodes)], soft=False),
-        )
-        .remote(shard, number)
+    return start_actor(
+        StoreActor,
+        shard.actor_name(number),
+        shard,
+        number,
+        node_id=nodes[shard.number % len(nodes)],
+        max_restarts=-1,
+        max_concurrency=MAX_CONCURRENCY,
     )
 
 

@@ -6,12 +6,11 @@ import time
 from functools import partial
 from typing import Any
 
-import ray
-
+from cluster.actors.named import find_actor
 from cluster.api.errors import Unavailable
 from cluster.gateway.streams.actor_calls import ANSWER_SECONDS, START_SECONDS, TROUBLES, ActorCalls
 from cluster.gateway.streams.records.store_changes import StoreChanges
-from cluster.gateway.streams.shard import NAMESPACE, Shard
+from cluster.gateway.streams.shard import Shard
 from cluster.gateway.streams.store_actor import IDLE_SECONDS, start
 
 
@@ -59,5 +58,5 @@ def _either(shard: Shard, failed: int | None) -> tuple[int, Any]:
     first = 0 if failed is None else 1 - failed
     for number in (first, 1 - first):
         with contextlib.suppress(ValueError):
-            return number, ray.get_actor(shard.actor_name(number), namespace=NAMESPACE)
+            return number, find_actor(shard.actor_name(number))
     return 0, start(shard, 0)

@@ -12,7 +12,7 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import RayError
 
-from cluster.weights.groups.lifetime import end_with
+from cluster.actors.lifetime import end_with
 from cluster.weights.groups.messages import DEVICES, Meeting, Offer, Received
 from engine.errors import InvalidConfig, in_a_line
 

@@ -12,7 +12,8 @@ from engine.worker.device.errors import out_of_memory_advice
 from engine.worker.ranks import Ranks
 from parallel.decoder import Decoder
 from parallel.errors import InvalidCheckpoint
-from parallel.given.tensors import GivenTensors, refuse_published
+from parallel.given.tensors import GivenTensors
+from parallel.spec.stored import refuse_published
 
 
 def sample_weights(config: EngineConfig, weights: Weights | None) -> Sample:

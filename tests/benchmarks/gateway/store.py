@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 
 import ray
 
+from cluster.actors.named import NAMESPACE
 from cluster.api.responses.resuming.streams import StreamRecord, Told
 from cluster.gateway.streams.records.store_changes import Kept, StoreChanges
-from cluster.gateway.streams.shard import NAMESPACE, Shard, end_store, number_of
+from cluster.gateway.streams.shard import Shard, end_store, number_of
 from cluster.gateway.streams.store_shards import StoreShards
 from cluster.workers.processes.process_state import read_stat
 

@@ -123,7 +123,8 @@ class Lab:
     def keep_ray_logs(self) -> None:
         """Copy what Ray wrote on each node into `logs`, leaving out its sockets."""
         for address in self.addresses:
-            sessions = Path(f"/proc/{self.process.pid}/root/mnt/{address}/tmp/ray")
+            # Where Ray has them unless told otherwise, in the node's own file system.
+            sessions = Path(f"/proc/{self.process.pid}/root/mnt/{address}") / "tmp/ray"
             if sessions.is_dir():
                 subprocess.run(
                     ["rsync", "-a", "--no-D", "--info=nonreg0", f"{sessions}/", f"{self.logs}/{address}/"], timeout=60

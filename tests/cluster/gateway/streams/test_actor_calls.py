@@ -69,7 +69,7 @@ async def test_a_search_that_hangs_is_given_up() -> None:
 async def test_a_caller_that_leaves_while_the_actors_start_takes_nobody_along(
     handles: list[Handle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_calls.ray, "get_actor", lambda name, namespace: handles[int(name[-1])])
+    monkeypatch.setattr(store_calls, "find_actor", lambda name: handles[int(name[-1])])
     calls = StoreCalls(Shard("app", 0, 1))
     calls.wake()
     leaving, staying = (asyncio.create_task(calls.write(StoreChanges())) for _ in range(2))

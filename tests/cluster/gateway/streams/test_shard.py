@@ -5,8 +5,9 @@ import uuid
 
 import pytest
 
-from cluster.gateway.streams import shard
-from cluster.gateway.streams.shard import NAMESPACE, Shard, number_of, running_shards
+from cluster.actors import named
+from cluster.actors.named import NAMESPACE
+from cluster.gateway.streams.shard import Shard, number_of, running_shards
 
 
 def test_ids_are_dealt_out_evenly_and_alike_in_every_process() -> None:
@@ -20,8 +21,8 @@ def test_ids_are_dealt_out_evenly_and_alike_in_every_process() -> None:
 
 def test_the_shards_of_an_application_are_known_by_their_actors(monkeypatch: pytest.MonkeyPatch) -> None:
     shards = {Shard("app", 0, 1), Shard("app", 3, 12), Shard("app-0of1-0", 0, 1), Shard("", 1, 2)}
-    named = [{"name": each.actor_name(twin), "namespace": NAMESPACE} for each in shards for twin in (0, 1)]
-    named += [{"name": Shard("app", 1, 2).actor_name(0), "namespace": "another"}, {"name": "app", "namespace": "serve"}]
-    monkeypatch.setattr(shard, "list_named_actors", lambda all_namespaces: named)
+    told = [{"name": each.actor_name(twin), "namespace": NAMESPACE} for each in shards for twin in (0, 1)]
+    told += [{"name": Shard("app", 1, 2).actor_name(0), "namespace": "another"}, {"name": "app", "namespace": "serve"}]
+    monkeypatch.setattr(named, "list_named_actors", lambda all_namespaces: told)
     for app_name in ("app", "app-0of1-0", "", "none"):
         assert running_shards(app_name) == {each for each in shards if each.app_name == app_name}

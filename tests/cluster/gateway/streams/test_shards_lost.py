@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import ray
 
+from cluster.actors.named import NAMESPACE
 from cluster.gateway.streams.response_store import ResponseStoreClient
-from cluster.gateway.streams.shard import NAMESPACE, Shard, end_store, number_of, running_shards
+from cluster.gateway.streams.shard import Shard, end_store, number_of, running_shards
 from cluster.launch.node.ending import end_connection
 from tests.cluster.workers.ranks import ROOT, SECONDS
 from tests.cluster.workers.test_node_lost import cluster

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import ray
 
+from cluster.actors.named import NAMESPACE
 from cluster.api.errors import Unavailable
 from cluster.gateway.streams.response_store import ResponseStoreClient
-from cluster.gateway.streams.shard import NAMESPACE, Shard, end_store
+from cluster.gateway.streams.shard import Shard, end_store
 from cluster.launch.node.ending import end_connection
 from cluster.launch.node.start.agents import agents_may_be_late
 from cluster.launch.node.start.starting import patience

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from ray.exceptions import RayError
 
+from cluster.actors import named
+from cluster.actors.named import NAMESPACE
 from cluster.api.errors import Unavailable
 from cluster.api.responses.resuming.streams import StreamRecord, Told
-from cluster.gateway.streams import shard, store_actor, store_calls
+from cluster.gateway.streams import store_actor, store_calls
 from cluster.gateway.streams.response_store import ResponseStoreClient
-from cluster.gateway.streams.shard import NAMESPACE, Shard, number_of
+from cluster.gateway.streams.shard import Shard, number_of
 from cluster.gateway.streams.store_actor import StoreActor
 from cluster.gateway.streams.stream_store import StreamStoreClient
 from tests.cluster.gateway.streams.test_twin import Handle
@@ -54,8 +56,8 @@ def actors(monkeypatch: pytest.MonkeyPatch) -> Actors:
     monkeypatch.setattr(store_actor, "_here", lambda: "a node")
     monkeypatch.setattr(store_actor, "_nodes_but", lambda here: [])
     monkeypatch.setattr(store_calls, "start", made.start)
-    monkeypatch.setattr(store_calls.ray, "get_actor", made.get)
-    monkeypatch.setattr(shard, "list_named_actors", made.names)
+    monkeypatch.setattr(named.ray, "get_actor", made.get)
+    monkeypatch.setattr(named, "list_named_actors", made.names)
     return made
 
 
@@ -137,7 +139,7 @@ async def test_what_shards_that_are_not_known_may_have_is_not_denied(
     def names(all_namespaces: bool) -> Any:
         raise RayError("it does not answer")
 
-    monkeypatch.setattr(shard, "list_named_actors", names)
+    monkeypatch.setattr(named, "list_named_actors", names)
     assert await responses.find(OWNER, "one") == b"x"
     with pytest.raises(Unavailable):
         await responses.find(OWNER, "two")

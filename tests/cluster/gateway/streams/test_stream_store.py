@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import ray
 
+from cluster.actors.named import NAMESPACE
 from cluster.api.errors import Unavailable
 from cluster.api.responses.resuming.streams import StreamRecord, Told
-from cluster.gateway.streams.shard import NAMESPACE, Shard, end_store
+from cluster.gateway.streams.shard import Shard, end_store
 from cluster.gateway.streams.stream_store import StreamStoreClient
 from cluster.launch.node.start.agents import agents_may_be_late
 from cluster.launch.node.start.starting import patience

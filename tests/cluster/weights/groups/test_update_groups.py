@@ -49,7 +49,7 @@ async def test_each_node_has_them_and_a_lost_ones_ranks_read_anothers(nodes: lis
     group = await opened(groups, nodes)
     received, _ = await asyncio.gather(groups.receive(OFFER), asyncio.to_thread(send, group))
     assert received._copies.keys() == set(nodes)
-    ray.kill(running_receivers("app")[0])
+    ray.kill(running_receivers("app", "engines")[0])
     assert {name: tensor.tolist() for name, tensor in received.items()} == {
         name: tensor.tolist() for name, tensor in TENSORS.items()
     }
@@ -61,13 +61,13 @@ async def test_each_node_has_them_and_a_lost_ones_ranks_read_anothers(nodes: lis
 async def test_a_receiver_that_is_lost_is_an_error_for_the_trainer_and_the_caller(nodes: list[str]) -> None:
     groups = UpdateGroups("other", "engines")
     group = await opened(groups, nodes)
-    ray.kill(running_receivers("other")[0])
+    ray.kill(running_receivers("other", "engines")[0])
     with pytest.raises(InvalidRequest, match=r"has not come|was lost|has lost a receiver"):
         await groups.receive(OFFER)
     await groups.close("w")
     with pytest.raises(RuntimeError):
         await asyncio.to_thread(send, group)
-    assert len(running_receivers("other")) == 1
+    assert len(running_receivers("other", "engines")) == 1
     with pytest.raises(InvalidRequest, match="there is no group 'w'"):
         await groups.receive(OFFER)
     end_receivers("other")
@@ -76,7 +76,7 @@ async def test_a_receiver_that_is_lost_is_an_error_for_the_trainer_and_the_calle
 async def test_of_two_updates_at_once_one_is_refused(nodes: list[str]) -> None:
     """Each would have some of the tensors."""
     group = await opened(UpdateGroups("third", "engines"), nodes[:1])
-    (receiver,) = running_receivers("third")
+    (receiver,) = running_receivers("third", "engines")
     (refused,), (first,) = ray.wait([receiver.receive.remote(OFFER) for _ in range(2)])
     assert ray.get(refused).problem == "another update in this group is under way"
     await asyncio.to_thread(send, group)

@@ -5,9 +5,9 @@ import time
 
 import ray
 from ray.exceptions import RayError
-from ray.util import list_named_actors
 
-NAMESPACE = "serve"  # where Serve names its actors
+from cluster.actors.named import actor_names
+
 LOOK_SECONDS = 60.0  # between looks whether the application is still there
 GONE_LOOKS = 5  # in a row that find nothing of it
 
@@ -22,12 +22,9 @@ def _look(app_name: str) -> None:
     while missed < GONE_LOOKS:
         time.sleep(LOOK_SECONDS)
         try:
-            told = list_named_actors(all_namespaces=True)
+            names = actor_names()
         except RayError:  # the head does not answer
             continue
-        is_there = any(
-            actor["namespace"] == NAMESPACE and actor["name"].startswith(f"SERVE_REPLICA::{app_name}#")
-            for actor in told
-        )
+        is_there = any(name.startswith(f"SERVE_REPLICA::{app_name}#") for name in names)
         missed = 0 if is_there else missed + 1
     ray.kill(ray.get_runtime_context().current_actor)

@@ -1,0 +1,1 @@
+"""Actors beside those of Serve: their names, and when they end."""
