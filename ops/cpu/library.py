@@ -31,8 +31,12 @@ _SIGNATURES = {
     "squadron_unpack_rows": (_INT64, [_POINTER, _POINTER, _INT64, _POINTER, _INT32]),
     "squadron_linear": (
         None,
-        [_POINTER, _POINTER, _INT64, _POINTER, _POINTER, _INT32, _INT32] + [_POINTER] * 2 + [_INT64, _POINTER, _INT64],
+        [_POINTER, _POINTER, _INT64, _POINTER, _POINTER, _INT32, _INT32]
+        + [_POINTER] * 2
+        + [_INT64, _POINTER, _INT64, _POINTER],
     ),
+    "squadron_digits_bytes": (_INT64, [_POINTER]),
+    "squadron_encode_digits": (None, [_POINTER, _POINTER, _INT64, _POINTER, _INT32]),
     "squadron_lanes": (_INT32, []),
     "squadron_adapter_down": (None, [_POINTER] * 2 + [_INT64, _POINTER, _INT64, _POINTER] + [_INT32] * 2),
     "squadron_silu_and_mul": (None, [_POINTER] * 2 + [_INT64] * 2 + [_INT32] * 2),

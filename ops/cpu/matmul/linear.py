@@ -19,6 +19,7 @@ from ops.published import PublishedWeight
 _CODES = {None: 0, "int8": 1, "int4": 2}  # Codes of src/quantized.h
 _COMPACT = 4  # as there
 _QUAD = 4  # as there
+_GROUP = 64  # as there: inputs that share a scale
 SAME_DTYPE, SUM_FLOAT32, SILU_MUL = range(3)
 # Slots, runs and their number, inner and its width, as squadron_adapter_down was given them.
 AdaptedRows = tuple[int | None, int | None, int, int | None, int]
@@ -108,6 +109,7 @@ def multiply(
     result = torch.empty((num_rows, weight.out_features), dtype=dtype)
     if weight.description.codes == PRODUCT8:
         return int8_linear(x, weight, bias, output, result)
+    digits = encode_digits(x, weight)
     library().squadron_linear(
         weight.address,
         x.data_ptr(),
@@ -117,8 +119,22 @@ def multiply(
         output,
         torch.get_num_threads(),
         *adapted,
+        None if digits is None else digits.data_ptr(),
     )
     return result
+
+
+def encode_digits(x: Tensor, weight: PackedWeight) -> Tensor | None:
+    """x [T, description.in_features] bfloat16 -> its digits, [T, digits_bytes]; None if the weight is
+    multiplied with x as it is.
+    """
+    if not weight.digits_bytes:
+        return None
+    digits = torch.empty((x.shape[0], weight.digits_bytes), dtype=torch.uint8)
+    library().squadron_encode_digits(
+        weight.address, x.data_ptr(), x.shape[0], digits.data_ptr(), torch.get_num_threads()
+    )
+    return digits
 
 
 def _pack(weight: Weight, num_leaves: int, quantization: Quantization | None, *, gated: bool) -> PackedWeight:
@@ -140,6 +156,7 @@ def _pack(weight: Weight, num_leaves: int, quantization: Quantization | None, *,
     )
     if quantization is None and weight.dtype == torch.bfloat16:
         description.codes = _COMPACT
+    tables = _groups(description) if quantization else ()
     data = _pack_as(description, source)
     if data is None:
         description.codes = _CODES[None]
@@ -147,8 +164,27 @@ def _pack(weight: Weight, num_leaves: int, quantization: Quantization | None, *,
     assert data is not None
     address = ctypes.addressof(description)
     return PackedWeight(
-        weight.dtype, description.out_features, in_features, num_leaves, padding, data, address, description
+        weight.dtype,
+        description.out_features,
+        in_features,
+        num_leaves,
+        padding,
+        data,
+        address,
+        description,
+        tables=tables,
+        digits_bytes=library().squadron_digits_bytes(address),
     )
+
+
+def _groups(description: Description) -> tuple[Tensor, Tensor]:
+    """Makes a quantized weight's groups the runs of its description; they own what it points to."""
+    length = description.in_features // description.leaves
+    lengths = [_GROUP] * (length // _GROUP) + [length % _GROUP] * (length % _GROUP > 0)
+    runs = torch.tensor(lengths * description.leaves, dtype=torch.int32)
+    leaf_runs = torch.arange(description.leaves + 1, dtype=torch.int32) * len(lengths)
+    description.runs, description.leaf_runs = runs.data_ptr(), leaf_runs.data_ptr()
+    return runs, leaf_runs
 
 
 def _pack_as(description: Description, source: Tensor) -> Tensor | None:

@@ -43,3 +43,4 @@ class PackedWeight:
     order: Tensor | None = None  # [description.in_features] int32: which input is multiplied, -1 for zero; None: all
     input_scale: float | None = None  # of PRODUCT8: all rows'; None: one is computed for each row and leaf
     tables: tuple[Tensor, ...] = ()  # own what the description points to
+    digits_bytes: int = 0  # of a row of inputs, if they are multiplied as digits (src/digits.h)

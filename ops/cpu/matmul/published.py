@@ -72,6 +72,7 @@ def pack_published(weight: PublishedWeight, num_leaves: int, *, gated: bool) -> 
         description,
         order=None if is_regular else runs.order,
         tables=(runs.lengths, runs.leaf_runs, offsets),
+        digits_bytes=library().squadron_digits_bytes(address),
     )
 
 

@@ -45,10 +45,20 @@ SQUADRON_API void squadron_gather(const void* x, const int32_t* order, void* out
 
 // x [rows, in_features] dtype; bias [out_features] dtype or null. output 0: out [rows, out_features] dtype;
 // 1: float32; 2: silu(gate) * up of a gated weight, dtype. From `slots` on: null, or what squadron_adapter_down was given.
+// digits: what squadron_encode_digits made of x, if the weight's squadron_digits_bytes are not 0.
 SQUADRON_API void squadron_linear(const squadron::PackedWeight* weight, const void* x, int64_t rows, const void* bias,
                                   void* out, int32_t output, int32_t threads, const squadron::Adapter* const* slots = nullptr,
                                   const squadron::AdapterRun* runs = nullptr, int64_t num_runs = 0, void* inner = nullptr,
-                                  int64_t width = 0);
+                                  int64_t width = 0, const char* digits = nullptr);
+
+// --- digits.cpp --------------------------------------------------------------------------------------------------------
+
+// Bytes of a row's digits; 0 if the weight is multiplied with x as it is.
+SQUADRON_API int64_t squadron_digits_bytes(const squadron::PackedWeight* weight);
+
+// x [rows, in_features] bfloat16 -> digits [rows, squadron_digits_bytes].
+SQUADRON_API void squadron_encode_digits(const squadron::PackedWeight* weight, const void* x, int64_t rows, char* digits,
+                                         int32_t threads);
 
 // --- adapter.cpp -------------------------------------------------------------------------------------------------------
 

@@ -30,20 +30,21 @@ struct Linear {
     int64_t rows;
     Result<T> result;
     AdaptedRows adapted;
+    const char* digits;         // of x: [rows, leaves, leaf_digits] bytes; null if x is multiplied as it is
+    const int64_t leaf_digits;  // bytes
 
     const char* panel_data(int64_t panel) const { return (const char*)weight.data + panel * weight.panel_bytes(); }
     // Of a leaf: what one step over k takes is tile.h's, or a pair of codes.
-    int64_t steps() const { return weight.leaf_length() / (weight.codes == PLAIN ? STEP<T> : 2); }
-    int64_t tile_height() const { return weight.codes == PLAIN ? TILE_ROWS<T> : QUANTIZED_ROWS; }
+    int64_t steps() const { return weight.leaf_length() / (digits != nullptr ? QUAD : weight.codes == PLAIN ? STEP<T> : 2); }
+    int64_t tile_height() const { return digits != nullptr ? DIGIT_ROWS : weight.codes == PLAIN ? TILE_ROWS<T> : QUANTIZED_ROWS; }
     // Of the leaf that takes most.
     int64_t unpacked_leaf_bytes() const {
         const int64_t length = weight.leaf_length();
-        if (is_published(weight.codes)) return most_runs() * HEADER_BYTES + length / 2 * (int64_t)sizeof(PairColumns<T>);
+        if (is_published(weight.codes)) return weight.most_runs() * HEADER_BYTES + length / 2 * (int64_t)sizeof(PairColumns<T>);
         return weight.codes == COMPACT ? length * TILE_COLUMNS * (int64_t)sizeof(T) : leaf_bytes<UNPACKED, T>(length);
     }
-    bool is_unpacked_before() const { return weight.codes == INT8; }
-    bool is_unpacked_by_first() const { return weight.codes == COMPACT || is_published(weight.codes); }
-    int64_t most_runs() const;
+    bool is_unpacked_before() const { return digits == nullptr && weight.codes == INT8; }
+    bool is_unpacked_by_first() const { return digits == nullptr && (weight.codes == COMPACT || is_published(weight.codes)); }
     int64_t row_blocks() const;
     bool is_one_tile() const { return rows <= tile_height(); }
     void multiply_panel(int64_t panel, Range block, int64_t next_panel, Piece& piece) const;
@@ -53,21 +54,15 @@ struct Linear {
     bool by_two(int threads) const { return weight.codes == PLAIN && rows <= FEW_ROWS<T> && weight.panels() >= 4 * threads; }
     void multiply_two_panels(int64_t panel, Piece& piece) const;
     void sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_unpacked, Ahead ahead, Piece& piece) const;
+    void multiply_digits_of(Range tile, int64_t leaf, const char* data, float* sums, Ahead ahead) const;
     void multiply(const T* a, int64_t rows, int64_t leaf, const char* data, char* unpacked, bool is_unpacked, float* sums, Ahead ahead) const;
 };
-
-template <class T>
-int64_t Linear<T>::most_runs() const {
-    int64_t most = 0;
-    for (int64_t leaf = 0; leaf < weight.leaves; leaf++)
-        most = std::max<int64_t>(most, weight.leaf_runs[leaf + 1] - weight.leaf_runs[leaf]);
-    return most;
-}
 
 // As many as it takes for one of them to stay in the cache.
 template <class T>
 int64_t Linear<T>::row_blocks() const {
-    const int64_t fitting = CACHED_BYTES / (weight.in_features * (int64_t)sizeof(T));
+    const int64_t row_bytes = digits != nullptr ? weight.leaves * leaf_digits : weight.in_features * (int64_t)sizeof(T);
+    const int64_t fitting = CACHED_BYTES / row_bytes;
     const int64_t block = std::max<int64_t>(1, fitting / tile_height()) * tile_height();
     return (rows + block - 1) / block;
 }
@@ -116,8 +111,11 @@ void Linear<T>::sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_un
     adapters.fetch<T>(panel);
     int depth = 0;
     for (int64_t leaf = 0; leaf < weight.leaves; leaf++, unpacked += unpacked_bytes, ahead.data += steps() * ahead.step_bytes) {
-        const T* a = x + tile.begin * weight.in_features + leaf * length;
-        multiply(a, tile_rows, leaf, panel_data(panel) + weight.leaf_offset(leaf), unpacked, is_unpacked, sums[depth], ahead);
+        const char* data = panel_data(panel) + weight.leaf_offset(leaf);
+        if (digits != nullptr)
+            multiply_digits_of(tile, leaf, data, sums[depth], ahead);
+        else
+            multiply(x + tile.begin * weight.in_features + leaf * length, tile_rows, leaf, data, unpacked, is_unpacked, sums[depth], ahead);
         if (adapters.count > 0) add_adapters<T>(adapted, adapters, weight.leaves, leaf, panel, tile.begin, sums[depth]);
         close_subtrees(sums, leaf, tile_rows, depth);
     }
@@ -150,6 +148,13 @@ void Linear<T>::multiply_two_panels(int64_t panel, Piece& piece) const {
             return;
         }
     sum_leaves(panel, tile, nullptr, false, {}, piece);
+}
+
+template <class T>
+void Linear<T>::multiply_digits_of(Range tile, int64_t leaf, const char* data, float* sums, Ahead ahead) const {
+    const int64_t first = weight.leaf_runs[leaf], count = weight.leaf_runs[leaf + 1] - first, stride = weight.leaves * leaf_digits;
+    multiply_digits((Codes)weight.codes, tile.end - tile.begin, digits + tile.begin * stride + leaf * leaf_digits, stride, data,
+                    weight.runs + first, count, sums, ahead);
 }
 
 // Rows of a leaf. unpacked: null, what others have unpacked, or where it is left for others (a compact leaf as plain).
@@ -193,12 +198,13 @@ using namespace squadron;
 
 SQUADRON_API void squadron_linear(const PackedWeight* weight, const void* x, int64_t rows, const void* bias, void* out,
                                   int32_t output, int32_t threads, const Adapter* const* slots, const AdapterRun* runs,
-                                  int64_t num_runs, void* inner, int64_t width) {
+                                  int64_t num_runs, void* inner, int64_t width, const char* digits) {
     if (rows == 0) return;
     AdaptedRows adapted{slots, runs, num_runs, inner, width};
     if (!adapted.are_any()) adapted.slots = nullptr;
     with_dtype(weight->dtype, [&](auto type) {
         using T = decltype(type);
-        run(Linear<T>{*weight, (const T*)x, rows, {(const T*)bias, out, (Output)output}, adapted}, threads);
+        run(Linear<T>{*weight, (const T*)x, rows, {(const T*)bias, out, (Output)output}, adapted, digits,
+                      digits != nullptr ? weight->leaf_digits_bytes() : 0}, threads);
     });
 }

@@ -1,9 +1,11 @@
 // A weight as the linear kernels read it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "compact.h"
+#include "digits.h"
 #include "dtype.h"
 #include "quantized.h"
 #include "tile.h"
@@ -35,6 +37,14 @@ struct PackedWeight {
         if (codes != PLAIN) return leaves * leaf_bytes((Codes)codes, leaf_length());
         return panel_size() * (dtype == BFLOAT16 ? 2 : 4);
     }
+
+    // Runs of the leaf that has most.
+    int64_t most_runs() const {
+        int64_t most = 0;
+        for (int64_t leaf = 0; leaf < leaves; leaf++) most = std::max<int64_t>(most, leaf_runs[leaf + 1] - leaf_runs[leaf]);
+        return most;
+    }
+    int64_t leaf_digits_bytes() const { return digits_bytes(leaf_length(), most_runs()); }  // of a row
 
     int64_t leaf_offset(int64_t leaf) const {
         return leaf_offsets != nullptr ? leaf_offsets[leaf] : leaf * (panel_bytes() / leaves);

@@ -75,8 +75,10 @@ struct Experts {
     int64_t hidden = down[0]->out_features, inner = gate_up[0]->out_features;
     std::unique_ptr<T[]> gathered{}, activated{};
     std::unique_ptr<float[]> outputs{};
+    std::unique_ptr<char[]> digits{};
 
     void allocate();
+    void multiply(const PackedWeight* weight, const T* rows, int64_t number, void* out, int32_t output);
     void add_expert(int64_t expert, float* sums);
     void add_leaves(int64_t begin, int64_t end, int64_t leaf, float* out);
 };
@@ -88,6 +90,15 @@ void Experts<T>::allocate() {
     gathered.reset(new T[most * hidden]);
     activated.reset(new T[most * inner]);
     outputs.reset(new float[most * hidden]);
+    digits.reset(new char[most * std::max(squadron_digits_bytes(gate_up[0]), squadron_digits_bytes(down[0]))]);
+}
+
+template <class T>
+void Experts<T>::multiply(const PackedWeight* weight, const T* rows, int64_t number, void* out, int32_t output) {
+    const bool has_digits = squadron_digits_bytes(weight) > 0;
+    if (has_digits) squadron_encode_digits(weight, rows, number, digits.get(), threads);
+    squadron_linear(weight, rows, number, nullptr, out, output, threads, nullptr, nullptr, 0, nullptr, 0,
+                    has_digits ? digits.get() : nullptr);
 }
 
 template <class T>
@@ -96,8 +107,8 @@ void Experts<T>::add_expert(int64_t expert, float* sums) {
     const int64_t number = visits.starts[expert + 1] - visits.starts[expert];
     if (number == 0) return;
     for (int64_t i = 0; i < number; i++) std::copy_n(x + places[i] / chosen * hidden, hidden, gathered.get() + i * hidden);
-    squadron_linear(gate_up[expert], gathered.get(), number, nullptr, activated.get(), SILU_MUL, threads);
-    squadron_linear(down[expert], activated.get(), number, nullptr, outputs.get(), SUM_FLOAT32, threads);
+    multiply(gate_up[expert], gathered.get(), number, activated.get(), SILU_MUL);
+    multiply(down[expert], activated.get(), number, outputs.get(), SUM_FLOAT32);
     for_each(number, GRAIN, threads, [&](int64_t i) {
         float* sum = sums + places[i] / chosen * hidden;
         const float* output = outputs.get() + i * hidden;

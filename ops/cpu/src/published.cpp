@@ -271,6 +271,7 @@ auto select_keeping(int64_t rows, std::integer_sequence<int, row...>) {
 void pack_panel(const PackedWeight& weight, int64_t panel, const uint8_t* codes, const int16_t* zeros, const float* scales,
                 int64_t num_groups, const int32_t* groups) {
     const Codes kind = (Codes)weight.codes;
+    const bool is_for_digits = in_digits(kind, weight.dtype);
     char* data = (char*)weight.data + panel * weight.panel_bytes();
     std::fill_n(data, weight.panel_bytes(), (char)0);
     for (int64_t leaf = 0; leaf < weight.leaves; leaf++) {
@@ -281,13 +282,14 @@ void pack_panel(const PackedWeight& weight, int64_t panel, const uint8_t* codes,
             for (int column = 0; column < TILE_COLUMNS; column++) {
                 const int64_t row = weight.source_row(panel, column);
                 if (row < 0) continue;
-                ((float*)run)[column] = scales[row * num_groups + groups[i]];
+                const int multiple = is_for_digits ? times(kind, column) : 1;
+                ((float*)run)[column] = scales[row * num_groups + groups[i]] / (float)multiple;
                 if (zeros != nullptr)
-                    ((int16_t*)(run + TILE_COLUMNS * sizeof(float)))[column] = zeros[row * num_groups + groups[i]];
+                    ((int16_t*)(run + TILE_COLUMNS * sizeof(float)))[column] = (int16_t)(zeros[row * num_groups + groups[i]] * multiple);
                 for (int64_t k = 0; k < length; k++) {
-                    const Place place = place_of(kind, k, column);
+                    const Place place = is_for_digits ? digit_place_of(kind, k, column) : place_of(kind, k, column);
                     const uint8_t code = codes[row * weight.in_features + begin + k];
-                    run[HEADER_BYTES + place.byte] |= (char)((kind == SYM8 ? code ^ 128 : code) << place.shift);
+                    run[HEADER_BYTES + place.byte] |= (char)((kind == SYM8 && !is_for_digits ? code ^ 128 : code) << place.shift);
                 }
             }
             run += run_bytes(kind, length);

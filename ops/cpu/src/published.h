@@ -26,12 +26,7 @@ constexpr int64_t unpacked_run_bytes(int64_t length) {
     return HEADER_BYTES + length / 2 * (int64_t)sizeof(PairColumns<T>);
 }
 
-// Where a run's codes are: its byte, and for ZERO4 the first of its four bits.
-struct Place {
-    int64_t byte;
-    int shift;
-};
-
+// Where inputs are not digits.
 inline Place place_of(Codes kind, int64_t k, int column) {
     const int half = column / LANES, lane = column % LANES;
     if (kind != INT4 && kind != ZERO4) return {k / 2 * VECTOR_BYTES + lane / 4 * 16 + half * 8 + lane % 4 * 2 + k % 2, 0};

@@ -75,6 +75,7 @@ float quantize_group(Codes kind, const float* values, float* codes) {
 template <class T>
 void quantize_panel(const PackedWeight& weight, const T* source, int64_t panel) {
     const Codes kind = (Codes)weight.codes;
+    const bool is_for_digits = in_digits(kind, weight.dtype);
     const int64_t length = weight.leaf_length();
     char* target = (char*)weight.data + panel * weight.panel_bytes();
     std::fill_n(target, weight.panel_bytes(), (char)0);
@@ -89,10 +90,11 @@ void quantize_panel(const PackedWeight& weight, const T* source, int64_t panel) 
                 const T* numbers = source + row * weight.in_features + leaf * length + begin;
                 for (int64_t k = 0; k < count; k++) values[k] = to_float(numbers[k]);
                 const float scale = quantize_group(kind, values, codes);
-                store((bfloat16*)target + column, broadcast(scale), 1);
+                const int multiple = is_for_digits ? times(kind, column) : 1, zero = is_for_digits ? zero_point(kind) : 0;
+                store((bfloat16*)target + column, broadcast(scale / (float)multiple), 1);
                 for (int64_t k = 0; k < count; k++) {
-                    const Place place = place_of(kind, k, column);
-                    const int code = (int)codes[k];
+                    const Place place = is_for_digits ? digit_place_of(kind, k, column) : place_of(kind, k, column);
+                    const int code = (int)codes[k] + zero;
                     group_codes[place.byte] = (char)(kind == INT8 ? code : group_codes[place.byte] | (code & 15) << place.shift);
                 }
             }
@@ -105,16 +107,20 @@ template void quantize_panel(const PackedWeight&, const bfloat16*, int64_t);
 
 void dequantize_row(const PackedWeight& weight, int64_t row, float* target) {
     const Codes kind = (Codes)weight.codes;
-    const int column = (int)(row % TILE_COLUMNS);
+    const bool is_for_digits = in_digits(kind, weight.dtype);
+    const int column = (int)(row % TILE_COLUMNS), multiple = is_for_digits ? times(kind, column) : 1;
     const char* group = (const char*)weight.data + row / TILE_COLUMNS * weight.panel_bytes();
     for (int64_t leaf = 0; leaf < weight.leaves; leaf++)
         for (int64_t begin = 0; begin < weight.leaf_length(); begin += GROUP) {
             const int64_t count = std::min(GROUP, weight.leaf_length() - begin);
-            const float scale = to_float(((const bfloat16*)group)[column]);
+            const float scale = to_float(((const bfloat16*)group)[column]) * (float)multiple;
             for (int64_t k = 0; k < count; k++) {
-                const Place place = place_of(kind, k, column);
+                const Place place = is_for_digits ? digit_place_of(kind, k, column) : place_of(kind, k, column);
                 const uint8_t byte = (uint8_t)group[SCALE_BYTES + place.byte];
-                *target++ = scale * (float)(kind == INT8 ? (int8_t)byte : (int8_t)(byte << (4 - place.shift)) >> 4);
+                if (is_for_digits)
+                    *target++ = scale * (float)((kind == INT8 ? byte : byte >> place.shift & 15) - zero_point(kind));
+                else
+                    *target++ = scale * (float)(kind == INT8 ? (int8_t)byte : (int8_t)(byte << (4 - place.shift)) >> 4);
             }
             group += group_bytes(kind, count);
         }

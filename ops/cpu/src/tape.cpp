@@ -50,6 +50,7 @@ constexpr Kernel KERNELS[] = {
     KERNEL(squadron_linear, 0, true),
     KERNEL(squadron_adapter_down, 0, true),
     KERNEL(squadron_gather, 0, true),
+    KERNEL(squadron_encode_digits, 0, true),
     KERNEL(squadron_encode_rows, 0, true),
     KERNEL(squadron_int8_linear, 0, true),
     KERNEL(squadron_silu_and_mul, 0, true),

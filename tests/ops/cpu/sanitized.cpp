@@ -71,6 +71,29 @@ void check_written(const Array<T>& array, int64_t size, const char* what) {
     for (int64_t i = 0; i < size; i++) check(std::isfinite(to_float(array[i])), what);
 }
 
+// The groups of a quantized weight, which become its runs.
+struct Groups {
+    std::vector<int32_t> lengths, firsts{0};
+
+    explicit Groups(PackedWeight& weight) {
+        for (int64_t leaf = 0; leaf < weight.leaves; leaf++) {
+            for (int64_t k = 0; k < weight.leaf_length(); k += GROUP)
+                lengths.push_back((int32_t)std::min(GROUP, weight.leaf_length() - k));
+            firsts.push_back((int32_t)lengths.size());
+        }
+        weight.runs = lengths.data(), weight.leaf_runs = firsts.data();
+    }
+};
+
+template <class T>
+Array<char> digits_of(const PackedWeight& weight, const T* x, int64_t rows, int threads) {
+    const int64_t bytes = squadron_digits_bytes(&weight);
+    if (bytes == 0) return nullptr;
+    Array<char> digits(new char[rows * bytes]);
+    squadron_encode_digits(&weight, x, rows, digits.get(), threads);
+    return digits;
+}
+
 template <class T>
 void run_linear(int32_t dtype, Codes codes) {
     const int64_t leaves = 1 << below(4), in = leaves * (codes == INT8 || codes == INT4 ? QUAD : 2) * (1 + below(40)), out = 1 + below(90), rows = 1 + below(70);
@@ -78,6 +101,7 @@ void run_linear(int32_t dtype, Codes codes) {
         PackedWeight weight{nullptr, out, in, output == 2 ? 1 : leaves, dtype, output == 2, codes};
         const auto source = random_array<T>((output == 2 ? 2 : 1) * out * in), x = random_array<T>(rows * in);
         const auto bias = random_array<T>(out);
+        const Groups groups(weight);
         Array<char> data(new char[squadron_packed_bytes(&weight)]);
         weight.data = data.get();
         if (squadron_pack(&weight, source.get(), 2) != 0) {
@@ -89,8 +113,9 @@ void run_linear(int32_t dtype, Codes codes) {
             using Out = decltype(type);
             auto whole = poisoned_array<Out>(rows * out), alone = poisoned_array<Out>(out);
             const T* added = output == 0 ? bias.get() : nullptr;
-            squadron_linear(&weight, x.get(), rows, added, whole.get(), output, 2);
-            squadron_linear(&weight, x.get() + row * in, 1, added, alone.get(), output, 1);
+            const auto digits = digits_of(weight, x.get(), rows, 2), of_row = digits_of(weight, x.get() + row * in, 1, 1);
+            squadron_linear(&weight, x.get(), rows, added, whole.get(), output, 2, nullptr, nullptr, 0, nullptr, 0, digits.get());
+            squadron_linear(&weight, x.get() + row * in, 1, added, alone.get(), output, 1, nullptr, nullptr, 0, nullptr, 0, of_row.get());
             check_written(whole, rows * out, "linear");
             check(std::memcmp(alone.get(), whole.get() + row * out, out * sizeof(Out)) == 0, "linear, one row");
         };

@@ -1,0 +1,73 @@
+"""Products of codes with inputs of all magnitudes: some levels multiply integers of a few digits."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from ops import cpu
+from ops.interface import Quantization
+from ops.published import PublishedKind, PublishedWeight
+
+pytestmark = pytest.mark.skipif(cpu.unavailable_reason() is not None, reason=str(cpu.unavailable_reason()))
+
+OUT, IN, GROUP = 72, 328, 128
+
+
+def published(kind: PublishedKind, has_zeros: bool = True) -> PublishedWeight:
+    last = 16 if kind == "int4" else 256
+    codes = torch.randint(0, last, (OUT, IN), dtype=torch.uint8)
+    groups = (torch.arange(IN) // GROUP).int()
+    zeros = torch.randint(0, last, (OUT, 3)) if has_zeros else torch.full((OUT, 3), last // 2)
+    return PublishedWeight(kind, torch.bfloat16, codes, zeros.short(), torch.rand(OUT, 3) / 100, groups)
+
+
+KINDS: list[tuple[PublishedKind, bool]] = [("int4", True), ("int8", True), ("int8", False)]
+kinds = pytest.mark.parametrize(("kind", "has_zeros"), KINDS)
+
+
+def products(x: Tensor, weight: PublishedWeight) -> Tensor:
+    return cpu.linear_float32(x, cpu.prepare_linear(weight))
+
+
+@kinds
+@pytest.mark.parametrize("octaves", [0, 6, 40, 120])
+def test_errors_are_float32_s(kind: PublishedKind, has_zeros: bool, octaves: int) -> None:
+    """As large as a sum in float32 may have: of the largest input times the largest weights."""
+    weight = published(kind, has_zeros)
+    x = (torch.randn(19, IN) * torch.exp2(torch.randint(-octaves, octaves + 1, (19, IN)).float())).bfloat16()
+    numbers = weight.numbers().double()
+    largest = x.double().abs().amax(1, keepdim=True) * numbers.abs().sum(1)
+    error = (products(x, weight).double() - x.double() @ numbers.T).abs()
+    assert (error <= largest * 2**-20).all()
+
+
+@kinds
+def test_sums_that_float32_has_are_exact(kind: PublishedKind, has_zeros: bool) -> None:
+    weight = published(kind, has_zeros)
+    weight.scales.fill_(0.5)
+    x = torch.randint(-12, 13, (5, IN)).bfloat16()
+    want = x.double() @ weight.numbers().double().T
+    assert torch.equal(products(x, weight).double(), want)
+    assert torch.equal(products(x * 2.0**90, weight).double(), want * 2.0**90)
+    assert not products(x * 0, weight).any()
+
+
+@kinds
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_not_finite_is_a_row_s_own(kind: PublishedKind, has_zeros: bool, wrong: float) -> None:
+    weight, x = published(kind, has_zeros), torch.randn(19, IN).bfloat16()
+    whole = products(x, weight)
+    x[7, 200] = wrong
+    found = products(x, weight)
+    others = torch.arange(19) != 7
+    assert torch.equal(found[others], whole[others])
+    differs = weight.differences()[:, 200] != 0
+    assert not found[7][differs].isfinite().any()
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_an_embedding_is_the_head_s_weight(quantization: Quantization) -> None:
+    """Rows of it are what the unit vectors' products are."""
+    weight = cpu.prepare_embedding(torch.randn(OUT, IN).bfloat16(), quantization)
+    rows = cpu.embedding(torch.arange(OUT, dtype=torch.int32), weight, torch.float32)
+    assert torch.equal(cpu.linear_float32(torch.eye(IN).bfloat16(), weight), rows.T)
