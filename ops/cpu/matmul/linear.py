@@ -125,8 +125,8 @@ def multiply(
 
 
 def encode_digits(x: Tensor, weight: PackedWeight) -> Tensor | None:
-    """x [T, description.in_features] bfloat16 -> its digits, [T, digits_bytes]; None if the weight is
-    multiplied with x as it is.
+    """x [T, description.in_features] bfloat16 -> its digits, [T, digits_bytes]; None if the weight
+    is multiplied with x as it is.
     """
     if not weight.digits_bytes:
         return None

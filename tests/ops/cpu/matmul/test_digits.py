@@ -1,4 +1,4 @@
-"""Products of codes with inputs of all magnitudes: some levels multiply integers of a few digits."""
+"""Products of codes with inputs of all magnitudes, which some levels make integers of."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def products(x: Tensor, weight: PublishedWeight) -> Tensor:
 
 
 @kinds
-@pytest.mark.parametrize("octaves", [0, 6, 40, 120])
+@pytest.mark.parametrize("octaves", [0, 6, 40, 100])
 def test_errors_are_float32_s(kind: PublishedKind, has_zeros: bool, octaves: int) -> None:
     """As large as a sum in float32 may have: of the largest input times the largest weights."""
     weight = published(kind, has_zeros)
