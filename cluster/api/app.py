@@ -50,7 +50,7 @@ def build(
     options = options or HttpOptions()
     bodies = bodies or Bodies()
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
-    inward = incoming.Incoming(application, models, bodies, strict_fields=options.strict_fields)
+    inward = incoming.Incoming(application, models, bodies, streams, strict_fields=options.strict_fields)
     outward = outgoing.Outgoing(models, streams)
     generation.add_routes(app.router, inward, outward)
     pooled.add_routes(app.router, inward, outward)
@@ -75,5 +75,8 @@ def build(
         has_killer=killer is not None,
         has_controls=options.enable_sleep_mode,
     )
-    app.state.early = guard(app, application, models.max_model_len, models.own_names, options, counters or Counters({}))
+    counters, resumes = counters or Counters({}), streams is not None
+    app.state.early = guard(
+        app, application, models.max_model_len, models.own_names, options, counters, resumes=resumes
+    )
     return app

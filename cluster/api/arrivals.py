@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from cluster.api.service import Arriving
+from cluster.headers.full_queue import RESUMABLE
 from engine.admission.queue_limits import NOTHING, Load
 from engine.request import BYTES_PER_TOKEN
 
@@ -20,9 +21,12 @@ KEY = "key"  # the name of the API key that asks
 MAX_DIGITS = 18  # of a length; Python reads no number of thousands of digits
 
 
-def may_be_refused(headers: Headers) -> bool:
-    """Whether a request is new. A stream that broke was let in before."""
-    return "last-event-id" not in headers
+def asks_for_rest(scope: Scope) -> bool:
+    """Whether a request asks for the rest of a stream that broke. If there was one, it was let in
+    before.
+    """
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    return path in RESUMABLE and any(name == b"last-event-id" for name, _ in scope["headers"])
 
 
 def tell_model(scope: Scope, name: str) -> None:

@@ -11,6 +11,8 @@ import math
 
 ROOM = "squadron-room"  # in an answer: requests that HAProxy may let in until the next one
 WAIT = "squadron-wait"  # beside it: seconds in which the queue is expected to drain
+RESUMES = "squadron-resumes"  # beside it: 1: streams that broke may be resumed; they were let in before
+PAGES = "squadron-pages"  # beside it: 1: some web pages may read answers, also that the queue is full
 REFUSED = "squadron-refused"  # in a request: how many HAProxy has refused since the last one
 # If no answer has come for so long, HAProxy lets in whatever comes: the next refusal tells it more.
 TOLD_MS = 2000
@@ -29,19 +31,20 @@ PATHS = (
     "/v2/rerank",
     "/v1/score",
 )
+RESUMABLE = PATHS[:4]  # by `Last-Event-ID`
 
 
-def room_headers(room: tuple[float, float] | None) -> dict[str, str]:
+def room_headers(room: tuple[float, float] | None, *, resumes: bool, has_pages: bool) -> dict[str, str]:
     """Of an answer, from the requests that have room, and the seconds in which the queue is
-    expected to drain (`Room`); None: there is more room than anybody needs to know of.
+    expected to drain (`Room`); None: there is more room than anybody needs to know of. `resumes`
+    and `has_pages`: see RESUMES and PAGES.
 
     Half of the room is told: what HAProxy has let in meanwhile has not arrived yet.
     """
-    if room is None:
-        return {ROOM: str(ANY_ROOM), WAIT: "1"}
-    num_requests, seconds = room
-    num_told = min(ANY_ROOM, max(0, math.ceil(num_requests / 2)))
-    return {ROOM: str(num_told), WAIT: str(min(MAX_WAIT, max(1, round(seconds))))}
+    num_requests, seconds = (math.inf, 1.0) if room is None else room
+    num_told = max(0, math.ceil(min(num_requests, 2 * ANY_ROOM) / 2))
+    told = {ROOM: num_told, WAIT: min(MAX_WAIT, max(1, round(seconds))), RESUMES: resumes, PAGES: has_pages}
+    return {name: str(int(value)) for name, value in told.items()}
 
 
 def num_refused(value: str) -> int:

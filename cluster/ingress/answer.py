@@ -24,9 +24,9 @@ class Answer:
         error = {"type": "overloaded_error", "message": self.message, "param": None, "code": self.code}
         return _json({"type": "error", "error": error, "request_id": None})
 
-    def rule(self, body: str | None = None) -> str:
-        """For `http-request`."""
-        more = "" if self.retry_after is None else f" hdr retry-after {self.retry_after}"
+    def rule(self, body: str | None = None, more: str = "") -> str:
+        """For `http-request`; `more`: headers, as HAProxy has them."""
+        more += "" if self.retry_after is None else f" hdr retry-after {self.retry_after}"
         content = f"content-type application/json string '{body or self.body}'"
         return f"http-request return status {self.status[:3]} {content}{more}"
 

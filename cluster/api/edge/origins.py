@@ -3,9 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import Scope
+from starlette.types import ASGIApp, Scope
 
 from cluster.api.edge.hosts import is_local
 from cluster.api.errors import ApiError
@@ -27,18 +26,19 @@ def check_origins(origins: Iterable[str]) -> None:
             raise InvalidConfig(f"allowed_origins: {origin!r} is neither http(s)://HOST, with or without a port, nor *")
 
 
-def allow_origins(app: FastAPI, origins: tuple[str, ...]) -> None:
-    """Answer browsers that ask whether a page of these origins may send a request (which they ask
-    without its key), and let it read the answers.
+def allowing(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
+    """The application, which answers browsers that ask whether a page of these origins may send a
+    request (which they ask without its key), and lets it read the answers.
     """
-    if origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(origins),
-            allow_methods=["GET", "HEAD", "POST", "DELETE"],
-            allow_headers=["*"],
-            expose_headers=TOLD,
-        )
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=list(origins),
+        allow_methods=["GET", "HEAD", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=TOLD,
+    )
 
 
 def check_own_page(scope: Scope) -> None:

@@ -8,7 +8,7 @@ from ray.serve._private.http_util import RequestIdMiddleware
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cluster.api.arrivals import Arrivals, estimated_load, may_be_refused
+from cluster.api.arrivals import Arrivals, asks_for_rest, estimated_load
 from cluster.api.edge.proxied import WATCHED, ProxyEdge
 from cluster.api.errors import ApiError, as_api_error, error_response
 from cluster.api.front.one_a_turn import OneATurn
@@ -21,8 +21,8 @@ _ERROR = "squadron.overloaded"  # among a scope's `extensions`
 
 
 class EarlyRefusals:
-    """Of one gateway. What is not refused is looked at again by the application, and so is what
-    comes from a browser's page, which may need headers of the application's.
+    """Of one gateway. What is not refused is looked at again by the application, which also knows
+    the streams that broke, and may be resumed.
     """
 
     def __init__(
@@ -32,14 +32,19 @@ class EarlyRefusals:
         guarded: ASGIApp,
         count_refused: Callable[[int], None],
         shares: Shares,
+        *,
+        resumes: bool,
+        has_pages: bool,
     ) -> None:
         """`guarded`: `answer`, behind all that the application is behind. `count_refused` is
-        told how many HAProxy has refused.
+        told how many HAProxy has refused. `resumes`, `has_pages`: see `room_headers`.
         """
         self._application = application
         self._max_model_len = max_model_len
         self._count_refused = count_refused
         self._shares = shares
+        self._resumes = resumes
+        self._has_pages = has_pages
         self._arrivals = Arrivals()
         self._turns = OneATurn()
         self._is_low = False  # the room, when it was told last
@@ -53,13 +58,12 @@ class EarlyRefusals:
         headers = Headers(scope=scope)
         if num := num_refused(headers.get(REFUSED, "")):
             self._count_refused(num)
-        if not may_be_refused(headers):
+        if self._resumes and asks_for_rest(scope):
             await app(scope, receive, send)
             return
         load, share = estimated_load(headers, self._max_model_len), self._shares.of(scope)
         try:
-            if "origin" not in headers:
-                self._application.check_room(load, share=share, arriving=self._arrivals.beside(share.key))
+            self._application.check_room(load, share=share, arriving=self._arrivals.beside(share.key))
         except (Overloaded, ApiError) as error:
             await self._refuse(_with(scope, _ERROR, as_api_error(error)), receive, self._telling(send))
         else:
@@ -87,7 +91,9 @@ class EarlyRefusals:
         if room is not None and room.num_requests > 0 and self._shares:
             room = None
         was_low, self._is_low = self._is_low, room is not None
-        return room_headers(room) if was_low or self._is_low else {}
+        if not was_low and not self._is_low:
+            return {}
+        return room_headers(room, resumes=self._resumes, has_pages=self._has_pages)
 
 
 def _is_asked(scope: Scope) -> bool:

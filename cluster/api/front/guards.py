@@ -6,7 +6,7 @@ from fastapi import FastAPI
 
 from cluster.api.edge.counting import Counting, HttpCounts
 from cluster.api.edge.middleware import Edge
-from cluster.api.edge.origins import allow_origins
+from cluster.api.edge.origins import allowing
 from cluster.api.front.early import EarlyRefusals, answer
 from cluster.api.front.shares import Shares
 from cluster.api.keys.limits import KeyLimits
@@ -22,21 +22,25 @@ def guard(
     names: tuple[str, ...],
     options: HttpOptions,
     counters: Counters,
+    *,
+    resumes: bool,
 ) -> EarlyRefusals:
     """Put an application, which has all its routes, behind the checks and counts; returns what a
-    server may ask before it asks the application.
+    server may ask before it asks the application. `resumes`: clients may resume streams.
     """
+    origins = options.allowed_origins
     edge: dict[str, Any] = {
         "api_keys": options.api_keys,
         "allowed_hosts": options.allowed_hosts,
-        "allowed_origins": options.allowed_origins,
+        "allowed_origins": origins,
         "open_metrics": options.open_metrics,
         "limits": KeyLimits(options.num_gateways),
     }
     counts = HttpCounts(counters, names, options.api_keys.names)
     counting: dict[str, Any] = {"counts": counts, "router": app.router}
     app.add_middleware(Edge, **edge)
-    allow_origins(app, options.allowed_origins)
+    app.add_middleware(allowing, origins)
     app.add_middleware(Counting, **counting)
-    guarded = Counting(Edge(answer, **edge), **counting)
-    return EarlyRefusals(application, max_model_len, guarded, counts.refused_before, Shares(options.api_keys))
+    guarded = Counting(allowing(Edge(answer, **edge), origins), **counting)
+    shares, told = Shares(options.api_keys), {"resumes": resumes, "has_pages": bool(origins)}
+    return EarlyRefusals(application, max_model_len, guarded, counts.refused_before, shares, **told)

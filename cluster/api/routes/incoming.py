@@ -5,14 +5,17 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from cluster.api.arrivals import estimated_load, is_let_in, may_be_refused, tell_model
+from cluster.api.arrivals import asks_for_rest, estimated_load, is_let_in, tell_model
+from cluster.api.errors import ApiError
 from cluster.api.keys.limits import caller_of
 from cluster.api.models.model import Model, Models
 from cluster.api.requests.body import Bodies
 from cluster.api.requests.call import Call, traced
 from cluster.api.requests.read import Body, Reader
 from cluster.api.requests.validate import timeout_of
+from cluster.api.responses.resuming.streams import StreamStore, parse_event_id, unknown_stream
 from cluster.api.service import Application
+from engine.errors import Overloaded
 from engine.request import NO_KEY, Share
 
 Read = Callable[[bytes], Coroutine[Any, Any, Call]]
@@ -22,11 +25,20 @@ Made = TypeVar("Made")
 class Incoming:
     """Asks the application whether there is room, before the body is read and after."""
 
-    def __init__(self, application: Application, models: Models, bodies: Bodies, *, strict_fields: bool) -> None:
-        """`strict_fields`: see `Reader`."""
+    def __init__(
+        self,
+        application: Application,
+        models: Models,
+        bodies: Bodies,
+        streams: StreamStore | None = None,
+        *,
+        strict_fields: bool,
+    ) -> None:
+        """`streams`: those that may be resumed. `strict_fields`: see `Reader`."""
         self._application = application
         self._models = models
         self._bodies = bodies
+        self._streams = streams
         self.reader = Reader(models, strict_fields=strict_fields)
 
     async def chat(self, request: Request) -> Call:
@@ -50,10 +62,12 @@ class Incoming:
 
     async def read(self, request: Request, read: Read) -> Call:
         """What `read` makes of the body; raises ApiError, InvalidRequest, Overloaded."""
-        is_new = may_be_refused(request.headers)
         caller = caller_of(request.scope)
         share = NO_KEY if caller is None else caller.share
-        if is_new and not is_let_in():
+        streams = self._streams if asks_for_rest(request.scope) else None
+        if streams is not None:
+            await self._check_rest(request, share, streams)
+        elif not is_let_in():
             self._check_room(request, share)
         timeout = timeout_of(request.headers)
         call = traced(await self._bodies.read(request, read), request.headers)
@@ -62,11 +76,21 @@ class Incoming:
             call = call.within(timeout)
         if caller is not None:
             call = call.sent_by(caller)
-        if is_new or not call.stream:  # nothing else can be resumed
+        if streams is None or not call.stream:  # nothing else can be resumed
             service = self._models[call.served_by].service
-            is_let_in_there = is_new and len(self._models) == 1  # of several, another may have had the room
+            is_let_in_there = streams is None and len(self._models) == 1  # of several, another may have had the room
             service.check_room(call.load, call.timeout, share, is_let_in=is_let_in_there)
         return call
+
+    async def _check_rest(self, request: Request, share: Share, streams: StreamStore) -> None:
+        """Without room, raises ApiError if there is no such stream: nothing was let in before."""
+        try:
+            self._check_room(request, share)
+        except (Overloaded, ApiError):
+            last_event_id = request.headers["last-event-id"]
+            request_id, _ = parse_event_id(last_event_id)
+            if await streams.find(request_id) is None:
+                raise unknown_stream(last_event_id) from None
 
     def _check_room(self, request: Request, share: Share) -> None:
         load = estimated_load(request.headers, self._models.max_model_len)

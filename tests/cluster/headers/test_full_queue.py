@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.headers.full_queue import ANY_ROOM, ROOM, WAIT, num_refused, room_headers
+from cluster.headers.full_queue import ANY_ROOM, PAGES, RESUMES, ROOM, WAIT, num_refused, room_headers
 from engine.admission.queue_limits import Room
 
 
@@ -13,11 +13,13 @@ from engine.admission.queue_limits import Room
         (Room(1, 0.1), "1", "1"),
         (Room(0, 7.6), "0", "8"),
         (Room(-3.5, 500.0), "0", "60"),
+        (Room(float("inf"), 3.0), str(ANY_ROOM), "3"),
         (None, str(ANY_ROOM), "1"),
     ],
 )
 def test_haproxy_is_told_half_of_the_room(room: Room | None, told: str, wait: str) -> None:
-    assert room_headers(room) == {ROOM: told, WAIT: wait}
+    headers = room_headers(room, resumes=True, has_pages=False)
+    assert headers == {ROOM: told, WAIT: wait, RESUMES: "1", PAGES: "0"}
 
 
 @pytest.mark.parametrize(("value", "num"), [("41", 41), ("", 0), ("-1", 0), ("x", 0), ("9" * 10, 0), ("\u0663", 0)])

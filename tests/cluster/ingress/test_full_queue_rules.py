@@ -10,12 +10,13 @@ from itertools import islice
 from pathlib import Path
 
 import httpx
+import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from cluster.api.errors import ApiError, error_body
-from cluster.headers.full_queue import PATHS, REFUSED, ROOM, WAIT
+from cluster.headers.full_queue import PAGES, PATHS, REFUSED, RESUMABLE, RESUMES, ROOM, WAIT
 from cluster.ingress.full_queue_rules import FULL
 from cluster.sockets import LOOPBACK
 from tests.cluster.api.scripted import listening
@@ -25,8 +26,8 @@ from tests.cluster.ingress.haproxies import SECONDS, running
 class Full:
     """A gateway that refuses all, or none, and says how many HAProxy may let in."""
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    def __init__(self, room: int, *, resumes: bool = False, has_pages: bool = False) -> None:
+        self.told = {ROOM: str(room), WAIT: "8", RESUMES: str(int(resumes)), PAGES: str(int(has_pages))}
         self.asked: list[dict[str, str]] = []  # headers
         self.is_full = True
         self.answers = threading.Event()
@@ -38,7 +39,7 @@ class Full:
             self.asked.append(dict(request.headers))
             await asyncio.to_thread(self.answers.wait, SECONDS)
         is_full = self.is_full and request.url.path != "/-/healthz"
-        answer = JSONResponse({}, 503 if is_full else 200, headers={ROOM: str(self.room), WAIT: "8"})
+        answer = JSONResponse({}, 503 if is_full else 200, headers=self.told)
         await answer(scope, receive, send)
 
 
@@ -89,20 +90,37 @@ def test_haproxy_lets_in_as_many_as_have_room(tmp_path: Path) -> None:
         assert http.post(PATHS[0]).status_code == 200, "the answers have told of room again"
 
 
-def test_haproxy_lets_in_what_gateways_look_at_first(tmp_path: Path) -> None:
-    full = Full(0)
-    asked: list[tuple[str, dict[str, str]]] = [
-        (PATHS[0], {"last-event-id": "1"}),
-        (PATHS[0], {"origin": "x"}),
-        ("/tokenize", {}),
-    ]
-    with before(full, tmp_path) as http:
-        while http.post(PATHS[0]).json() == {}:  # until HAProxy refuses
+EVENT, PAGE = {"last-event-id": "1"}, {"origin": "http://a.example"}
+
+
+def told_by(full: Full, folder: Path, asked: list[tuple[str, dict[str, str]]]) -> list[httpx.Response]:
+    """The answers, once HAProxy refuses."""
+    with before(full, folder) as http:
+        while http.post(PATHS[0]).json() == {}:
             pass
-        answers = [http.post(path, headers=headers) for path, headers in asked]
-    for answer in answers:
-        assert (answer.status_code, answer.json()) == (503, {})
-        assert not {ROOM, WAIT} & answer.headers.keys()
+        return [http.post(path, headers=headers) for path, headers in asked]
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_haproxy_lets_in_what_gateways_look_at_first(tmp_path: Path, *, resumes: bool) -> None:
+    """Streams that broke, if there may be any, and what is never refused."""
+    full = Full(0, resumes=resumes)
+    asked = [*((path, EVENT) for path in PATHS), *((path, EVENT | PAGE) for path in PATHS), ("/tokenize", {})]
+    for (path, _), answer in zip(asked, told_by(full, tmp_path, asked), strict=True):
+        is_let_in = path == "/tokenize" or (resumes and path in RESUMABLE)
+        assert (answer.status_code, answer.json() == {}) == (503, is_let_in)
+        assert not full.told.keys() & answer.headers.keys()
+
+
+@pytest.mark.parametrize("has_pages", [False, True])
+def test_haproxy_refuses_pages_in_a_way_that_they_may_read(tmp_path: Path, *, has_pages: bool) -> None:
+    asked = [(path, headers) for path in PATHS for headers in (PAGE, {})]
+    answers = told_by(Full(0, has_pages=has_pages), tmp_path, asked)
+    for (path, headers), answer in zip(asked, answers, strict=True):
+        assert answer.json() == json.loads(error_body(ApiError(503, FULL.message, code=FULL.code), path))
+        assert 8 <= int(answer.headers["retry-after"]) <= 16
+        allowed = [answer.headers.get(f"access-control-{what}") for what in ("allow-origin", "expose-headers")]
+        assert allowed == (["*", "retry-after"] if has_pages and headers else [None, None])
 
 
 def test_one_application_does_not_close_another(tmp_path: Path) -> None:

@@ -14,13 +14,16 @@ from cluster.api.front.gateway_connection import GatewayConnection
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.models.model import Model, Models
 from cluster.api.options import HttpOptions
-from cluster.headers.full_queue import ROOM, WAIT, room_headers
+from cluster.api.responses.resuming.streams import StreamStore
+from cluster.headers.full_queue import PATHS, RESUMABLE, ROOM, WAIT, room_headers
 from cluster.metrics.counters import Counters
 from engine.admission.queue_limits import Room
+from tests.cluster.api.responses.resuming.test_resume import Streams
 from tests.cluster.api.scripted import MODEL, ScriptedService, listening
 
 BODY = {"model": MODEL, "prompt": "x" * 400}
 ROUTE = "/v1/completions"
+PAGE = "http://a.example"
 
 
 class Asked:
@@ -38,12 +41,13 @@ class Asked:
 class Server:
     """One whose queue is full, behind a gateway's connections."""
 
-    def __init__(self, options: HttpOptions) -> None:
+    def __init__(self, options: HttpOptions, streams: StreamStore | None = None) -> None:
         self.service = ScriptedService()
         self.service.is_full = True
         self.counters = Counters({})
         model = Model(name=MODEL, max_model_len=64, vocab_size=1000)
-        app = build(self.service, Models.one(self.service, model), options, counters=self.counters)
+        models = Models.one(self.service, model)
+        app = build(self.service, models, options, counters=self.counters, streams=streams)
         self.app = Asked(app)
         self.connection = type("Connection", (GatewayConnection,), {"refusals": app.state.early})
 
@@ -54,8 +58,13 @@ def options() -> HttpOptions:
 
 
 @pytest.fixture
-def server(options: HttpOptions) -> Server:
-    return Server(options)
+def streams() -> StreamStore | None:
+    return None
+
+
+@pytest.fixture
+def server(options: HttpOptions, streams: StreamStore | None) -> Server:
+    return Server(options, streams)
 
 
 @pytest.fixture
@@ -79,12 +88,21 @@ def test_the_application_is_not_asked(server: Server, http: httpx.Client) -> Non
     assert figures[("squadron:http_requests", (MODEL, ROUTE, "POST", "503"))] == 1
 
 
-def test_a_refusal_is_as_the_applications_own(http: httpx.Client) -> None:
-    early = http.post(ROUTE, json=BODY, headers={"X-Request-Id": "mine"})
-    late = http.post(ROUTE, json=BODY, headers={"X-Request-Id": "mine", "Origin": "http://a.example"})
+@pytest.mark.parametrize("options", [HttpOptions(), HttpOptions(allowed_origins=(PAGE,))], ids=["closed", "open"])
+@pytest.mark.parametrize("origin", ["http://a.example", "http://b.example"])
+def test_a_refusal_is_as_the_applications_own(server: Server, http: httpx.Client, origin: str) -> None:
+    """Also what a browser tells a page of it."""
+    headers = {"X-Request-Id": "mine", "Origin": origin}
+    early = http.post(ROUTE, json=BODY, headers=headers)
+    assert server.app.num == 0
+    with listening(server.app) as port:
+        late = httpx.post(f"http://127.0.0.1:{port}{ROUTE}", json=BODY, headers=headers)
+    assert server.app.num == 1
     assert early.json() == late.json()
     assert early.headers["x-request-id"] == "mine"
     assert early.headers.keys() - {"x-request-id"} == late.headers.keys()
+    for name in ("access-control-allow-origin", "access-control-expose-headers", "vary"):
+        assert early.headers.get(name) == late.headers.get(name)
 
 
 def test_haproxy_is_told_the_room_while_there_is_little(server: Server, http: httpx.Client) -> None:
@@ -99,7 +117,9 @@ def test_haproxy_is_told_the_room_while_there_is_little(server: Server, http: ht
         answer = http.post(ROUTE, json=BODY)
         assert answer.status_code == (503 if server.service.is_full else 200)
         told.append({name: answer.headers[name] for name in (ROOM, WAIT) if name in answer.headers})
-    assert told == [{}, room_headers(Room(30, 2.0)), room_headers(Room(0, 7.0)), room_headers(None), {}]
+    rooms = (Room(30, 2.0), Room(0, 7.0), None)
+    low = [room_headers(room, resumes=False, has_pages=False) for room in rooms]
+    assert told == [{}, *({name: each[name] for name in (ROOM, WAIT)} for each in low), {}]
 
 
 def test_what_is_let_in_is_asked_for_room_once_more_when_it_is_read(server: Server, http: httpx.Client) -> None:
@@ -122,8 +142,6 @@ def test_the_connection_goes_on(server: Server, http: httpx.Client) -> None:
         ("GET", "/v1/models", {}),
         ("GET", ROUTE, {}),
         ("POST", "/v1/nothing", {}),
-        ("POST", ROUTE, {"Origin": "http://a.example"}),
-        ("POST", ROUTE, {"Last-Event-ID": "cmpl-1:2"}),
     ],
 )
 def test_what_is_left_to_the_application(
@@ -131,6 +149,29 @@ def test_what_is_left_to_the_application(
 ) -> None:
     http.request(method, path, json=BODY if method == "POST" else None, headers=headers)
     assert server.app.num == 1
+
+
+@pytest.mark.parametrize("headers", [{"Origin": PAGE}, {"Last-Event-ID": "cmpl-1:2"}], ids=["page", "event"])
+def test_no_header_opens_a_full_queue(server: Server, http: httpx.Client, headers: dict[str, str]) -> None:
+    answers = [http.post(path, json=BODY, headers=headers) for path in PATHS]
+    assert {answer.status_code for answer in answers} == {503}
+    assert server.app.num == 0 and server.service.let_in == [False] * len(PATHS)
+
+
+class TestWithStreams:
+    """Whether such a stream broke, the application knows."""
+
+    @pytest.fixture
+    def streams(self) -> Streams:
+        return Streams()
+
+    @pytest.mark.parametrize("path", PATHS)
+    def test_those_that_broke_are_left_to_the_application(self, server: Server, http: httpx.Client, path: str) -> None:
+        answer = http.post(path, json=BODY, headers={"Last-Event-ID": "cmpl-1:2"})
+        is_resumable = path in RESUMABLE
+        assert (answer.status_code, server.app.num) == ((404, 1) if is_resumable else (503, 0))
+        assert server.service.generated == []
+        assert True not in server.service.let_in
 
 
 class TestWithKeys:

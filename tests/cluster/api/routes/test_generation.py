@@ -14,15 +14,10 @@ PROMPT = {"model": MODEL, "prompt": "x" * 400}
 ROUTE = "/v1/completions"
 
 
-def test_a_full_queue_refuses_before_the_body_comes(server: Running) -> None:
+@pytest.mark.parametrize("header", ["", "origin: http://a.example\r\n", "last-event-id: cmpl-1:2\r\n"])
+def test_a_full_queue_refuses_before_the_body_comes(server: Running, header: str) -> None:
     server.service.is_full = True
-    with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.settimeout(30)
-        head = (
-            f"POST {ROUTE} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 240\r\n\r\n"
-        )
-        connection.sendall(head.encode())
-        answer = connection.recv(1 << 16).decode()
+    answer = answer_to_head(server.port, header)
     assert answer.startswith("HTTP/1.1 503 ") and '"code":"server_overloaded"' in answer
     (seconds,) = [int(line[12:]) for line in answer.split("\r\n") if line.startswith("retry-after:")]
     assert 7 <= seconds <= 14
@@ -30,21 +25,18 @@ def test_a_full_queue_refuses_before_the_body_comes(server: Running) -> None:
     assert server.service.asked_room == [((1, 60), None)]  # four bytes are about a token
 
 
+def answer_to_head(port: int, header: str) -> str:
+    """The answer to a request whose body never comes."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.settimeout(30)
+        head = f"POST {ROUTE} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 240\r\n"
+        connection.sendall(f"{head}{header}\r\n".encode())
+        return connection.recv(1 << 16).decode()
+
+
 def test_room_is_asked_for_all_prompts_of_a_request(server: Running, http: httpx.Client) -> None:
     assert http.post(ROUTE, json=PROMPT | {"prompt": ["y" * 40, "z" * 80], "timeout": 9}).status_code == 200
     assert server.service.asked_room[1] == ((2, 11 + 21), 9)
-
-
-def test_a_stream_that_broke_is_never_refused_for_a_full_queue(server: Running, http: httpx.Client) -> None:
-    server.service.is_full = True
-    http.post(ROUTE, json=PROMPT | {"stream": True}, headers={"Last-Event-ID": "cmpl-1:2"})
-    assert server.service.asked_room == []
-
-
-def test_what_is_no_stream_did_not_break(server: Running, http: httpx.Client) -> None:
-    server.service.is_full = True
-    answer = http.post(ROUTE, json=PROMPT, headers={"Last-Event-ID": "cmpl-1:2"})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_overloaded")
 
 
 def test_the_smaller_timeout_of_body_and_header_goes_to_the_engine(server: Running, http: httpx.Client) -> None:

@@ -18,6 +18,7 @@ from cluster.api.responses.resuming.streams import StreamRecord, Told
 from cluster.gateway.streams.records.store_changes import StoreChanges
 from cluster.gateway.streams.records.stream_records import StreamRecords
 from engine.errors import FingerprintChanged
+from tests.cluster.api.routes.test_generation import answer_to_head
 from tests.cluster.api.scripted import FINGERPRINT, MODEL, Running, Script, running
 
 SCRIPT = Script(["Hello", "", "", " wörld", "", "!", " Bye"])
@@ -172,6 +173,28 @@ def test_an_id_is_good_for_its_own_request_and_key_only(server: Running) -> None
         error = answer.json()["error"]
         assert (error["code"], error["param"]) == ("unknown_stream", "Last-Event-ID")
     assert ask(server, "/v1/completions", {"max_tokens": 9}, last, key="three").status_code == 401
+
+
+def test_a_stream_that_broke_is_never_refused_for_a_full_queue(server: Running) -> None:
+    events = events_of(ask(server, "/v1/completions", {}))
+    server.service.is_full = True
+    try:
+        assert events_of(ask(server, "/v1/completions", {}, id_of(events[2]))) == events[3:]
+        answer = ask(server, "/v1/completions", {"stream": False}, id_of(events[2]))  # which cannot break
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_overloaded")
+    finally:
+        server.service.is_full = False
+
+
+@pytest.mark.parametrize("last", ["cmpl-1:2", "x", ""])
+def test_a_full_queue_is_not_opened_by_the_name_of_no_stream(server: Running, last: str) -> None:
+    """The body is not read."""
+    server.service.is_full = True
+    try:
+        answer = answer_to_head(server.port, f"authorization: Bearer one\r\nlast-event-id: {last}\r\n")
+    finally:
+        server.service.is_full = False
+    assert answer.startswith("HTTP/1.1 404 ") and '"code":"unknown_stream"' in answer
 
 
 @pytest.mark.parametrize("route", ROUTES)
