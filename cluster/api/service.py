@@ -73,7 +73,9 @@ class Service(Protocol):
 class Application(Protocol):
     """All that is served; with one model, its `Service` is one, too."""
 
-    def check_room(self, more: Load, *, share: Share = NO_KEY, arriving: Arriving = NOBODY) -> None:
+    def check_room(
+        self, more: Load, seconds: float | None = None, *, share: Share = NO_KEY, arriving: Arriving = NOBODY
+    ) -> None:
         """Raises Overloaded or ApiError if no service has room; see `Service.check_room`."""
 
     def room(self, arriving: Load, *, by_key: bool = False) -> Room | None:

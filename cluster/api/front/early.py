@@ -13,9 +13,10 @@ from cluster.api.edge.proxied import WATCHED, ProxyEdge
 from cluster.api.errors import ApiError, as_api_error, error_response
 from cluster.api.front.one_a_turn import OneATurn
 from cluster.api.front.shares import Shares
+from cluster.api.requests.validate import timeout_of
 from cluster.api.service import Application
 from cluster.headers.full_queue import PATHS, REFUSED, num_refused, room_headers
-from engine.errors import Overloaded
+from engine.errors import InvalidRequest, Overloaded
 
 _ERROR = "squadron.overloaded"  # among a scope's `extensions`
 
@@ -63,7 +64,8 @@ class EarlyRefusals:
             return
         load, share = estimated_load(headers, self._max_model_len), self._shares.of(scope)
         try:
-            self._application.check_room(load, share=share, arriving=self._arrivals.beside(share.key))
+            beside = self._arrivals.beside(share.key)
+            self._application.check_room(load, _seconds(headers), share=share, arriving=beside)
         except (Overloaded, ApiError) as error:
             await self._refuse(_with(scope, _ERROR, as_api_error(error)), receive, self._telling(send))
         else:
@@ -101,6 +103,14 @@ def _is_asked(scope: Scope) -> bool:
     if scope["type"] != "http" or scope["method"] != "POST":
         return False
     return scope["path"].removeprefix(scope.get("root_path", "")) in PATHS
+
+
+def _seconds(headers: Headers) -> float | None:
+    """For the answer, as far as is known. If the header is wrong, the application says so."""
+    try:
+        return timeout_of(headers)
+    except InvalidRequest:
+        return None
 
 
 def _with(scope: Scope, extension: str, value: object) -> Scope:

@@ -57,19 +57,19 @@ class Incoming:
 
     async def question(self, request: Request, read: Callable[[bytes], Coroutine[Any, Any, Made]]) -> Made:
         """What `read` makes of the body of a request that generates nothing; raises as `read`."""
-        self._check_room(request, NO_KEY)
+        self._check_room(request, None, NO_KEY)
         return await self._bodies.read(request, read)
 
     async def read(self, request: Request, read: Read) -> Call:
         """What `read` makes of the body; raises ApiError, InvalidRequest, Overloaded."""
         caller = caller_of(request.scope)
         share = NO_KEY if caller is None else caller.share
+        timeout = timeout_of(request.headers)
         streams = self._streams if asks_for_rest(request.scope) else None
         if streams is not None:
-            await self._check_rest(request, share, streams)
+            await self._check_rest(request, timeout, share, streams)
         elif not is_let_in():
-            self._check_room(request, share)
-        timeout = timeout_of(request.headers)
+            self._check_room(request, timeout, share)
         call = traced(await self._bodies.read(request, read), request.headers)
         tell_model(request.scope, call.served_by)
         if timeout is not None:
@@ -82,16 +82,16 @@ class Incoming:
             service.check_room(call.load, call.timeout, share, is_let_in=is_let_in_there)
         return call
 
-    async def _check_rest(self, request: Request, share: Share, streams: StreamStore) -> None:
+    async def _check_rest(self, request: Request, seconds: float | None, share: Share, streams: StreamStore) -> None:
         """Without room, raises ApiError if there is no such stream: nothing was let in before."""
         try:
-            self._check_room(request, share)
+            self._check_room(request, seconds, share)
         except (Overloaded, ApiError):
             last_event_id = request.headers["last-event-id"]
             request_id, _ = parse_event_id(last_event_id)
             if await streams.find(request_id) is None:
                 raise unknown_stream(last_event_id) from None
 
-    def _check_room(self, request: Request, share: Share) -> None:
+    def _check_room(self, request: Request, seconds: float | None, share: Share) -> None:
         load = estimated_load(request.headers, self._models.max_model_len)
-        self._application.check_room(load, share=share)
+        self._application.check_room(load, seconds, share=share)

@@ -30,14 +30,16 @@ class AllModels:
         self._gateways.append(gateway)
         del self._awaited[gateway.monitoring.model_name]
 
-    def check_room(self, more: Load, *, share: Share = NO_KEY, arriving: Arriving = NOBODY) -> None:
+    def check_room(
+        self, more: Load, seconds: float | None = None, *, share: Share = NO_KEY, arriving: Arriving = NOBODY
+    ) -> None:
         """See `Application`."""
         for gateway in self._gateways[:-1]:
             try:
-                return gateway.check_room(more, share=share, arriving=arriving)
+                return gateway.check_room(more, seconds, share=share, arriving=arriving)
             except (Overloaded, ApiError):
                 continue
-        self._gateways[-1].check_room(more, share=share, arriving=arriving)
+        self._gateways[-1].check_room(more, seconds, share=share, arriving=arriving)
 
     def room(self, arriving: Load, *, by_key: bool = False) -> Room | None:
         """See `Application`."""

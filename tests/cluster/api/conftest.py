@@ -36,6 +36,7 @@ def server(session_server: Running) -> Running:
     session_server.service.problems.clear()
     session_server.service.asked_room.clear()
     session_server.service.is_full = False
+    session_server.service.queue_seconds = 0.0
     return session_server
 
 

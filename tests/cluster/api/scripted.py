@@ -68,6 +68,7 @@ class ScriptedService:
         self.arriving: list[Arriving] = []  # at each such question
         self.let_in: list[bool] = []  # at each such question
         self.is_full = False
+        self.queue_seconds = 0.0  # that a request would wait
         self.full_of: str | None = None  # a key's name
         self.told_room: Room | None = None
         self.least_full = 0.0  # tokens of a prompt, from which on `is_full` counts
@@ -120,6 +121,8 @@ class ScriptedService:
         self.arriving.append(arriving)
         if share.key is not None and share.key == self.full_of:
             raise ApiError(429, "full of this key's", code="rate_limit_exceeded")
+        if seconds is not None and seconds < self.queue_seconds:
+            raise Overloaded("the queue takes longer", retry_after=7, limit="timeout")
         if self.is_full and more.num_tokens >= self.least_full:
             raise Overloaded("full", retry_after=7, limit="max_num_queued_reqs")
 

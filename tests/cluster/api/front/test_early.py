@@ -105,6 +105,16 @@ def test_a_refusal_is_as_the_applications_own(server: Server, http: httpx.Client
         assert early.headers.get(name) == late.headers.get(name)
 
 
+def test_a_request_that_cannot_make_it_is_refused_at_once(server: Server, http: httpx.Client) -> None:
+    server.service.is_full, server.service.queue_seconds = False, 5.0
+    told = {}
+    for text in ("4", "5", "soon"):
+        answer = http.post(ROUTE, json=BODY, headers={"X-Request-Timeout": text})
+        told[text] = answer.status_code, server.app.num
+    assert told == {"4": (503, 0), "5": (200, 1), "soon": (400, 2)}
+    assert server.counters.figures()["vllm:admission_rejections", (MODEL, "timeout")] == 1
+
+
 def test_haproxy_is_told_the_room_while_there_is_little(server: Server, http: httpx.Client) -> None:
     told = []
     for server.service.is_full, server.service.told_room in (

@@ -25,6 +25,13 @@ def test_a_full_queue_refuses_before_the_body_comes(server: Running, header: str
     assert server.service.asked_room == [((1, 60), None)]  # four bytes are about a token
 
 
+def test_a_request_that_cannot_make_it_is_refused_before_its_body_comes(server: Running) -> None:
+    server.service.queue_seconds = 5.0
+    answer = answer_to_head(server.port, "x-request-timeout: 4.5\r\n")
+    assert answer.startswith("HTTP/1.1 503 ") and '"code":"server_overloaded"' in answer
+    assert server.service.asked_room == [((1, 60), 4.5)]
+
+
 def answer_to_head(port: int, header: str) -> str:
     """The answer to a request whose body never comes."""
     with socket.create_connection(("127.0.0.1", port)) as connection:

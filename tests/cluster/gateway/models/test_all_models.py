@@ -22,7 +22,9 @@ class One:
         self.problems = problems
         self._room = room
 
-    def check_room(self, more: Load, *, share: Share, arriving: Arriving) -> None:
+    def check_room(self, more: Load, seconds: float | None, *, share: Share, arriving: Arriving) -> None:
+        if seconds is not None and self._room is not None and self._room.seconds > seconds:
+            raise Overloaded(f"{self.name} takes longer")
         if share.key is not None:
             raise ApiError(429, f"{self.name} is full of {share.key}", code="rate_limit_exceeded")
         if self._room is not None and self._room.num_requests < more.num_requests + arriving.load.num_requests:
@@ -73,6 +75,9 @@ def test_there_is_room_while_one_model_has_some() -> None:
         asked(full, free).check_room(one, arriving=Arriving(Load(2, 8)))
     with pytest.raises(ApiError, match="free is full of a"):
         asked(full, free).check_room(one, share=Share("a"))
+    asked(full, free).check_room(one, 5.0)
+    with pytest.raises(Overloaded, match="free takes longer"):
+        asked(full, free).check_room(one, 4.0)
     assert asked(full, One("empty", [], None)).room(one) is None
 
 
