@@ -120,7 +120,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "options": ("edge", "keys"),
         "front": ("edge", "keys", "options"),
         "app": ("dialects", "edge", "front", "models", "options", "requests", "responses", "routes"),
-        "proxy": ("edge", "front"),
+        "proxy": ("connection", "edge", "front"),
     },
 }
 # Where torch would cost the driver seconds and memory: it plans from these.

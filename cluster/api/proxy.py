@@ -8,6 +8,7 @@ import uvicorn.protocols.http.auto
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from starlette.middleware import Middleware
 
+from cluster.api.connection.window import WindowUpdates
 from cluster.api.edge.connection import Connection
 from cluster.api.edge.lost_gateway import LostGateways
 from cluster.api.edge.proxied import SET_UP, ProxyEdge
@@ -48,6 +49,6 @@ def set_up() -> list[Middleware]:
             ProxyServer.certificate.read()  # one that could not be served ends this process here, with the reason
     if is_gateway():  # of gateways, to which HAProxy sends requests
         return [Middleware(ProxyEdge)]
-    if RAY_SERVE_ENABLE_HA_PROXY:  # to this proxy it sends requests while there is no gateway
-        return [Middleware(LostGateways, ask_patience=told_patience), Middleware(ProxyEdge)]
-    return [Middleware(LostGateways), Middleware(ProxyEdge)]
+    # HAProxy sends requests to a proxy of Serve's while there is no gateway.
+    lost = {"ask_patience": told_patience} if RAY_SERVE_ENABLE_HA_PROXY else {}
+    return [Middleware(WindowUpdates), Middleware(LostGateways, **lost), Middleware(ProxyEdge)]

@@ -73,8 +73,8 @@ class BareProxyWarning:
             self._has_warned = True
             variable, value = SET_UP
             _logger.warning(
-                f"Serve's proxies were started without {variable}={value}: they never end silent connections, drop "
-                "the body of requests that offer HTTP/2, fail at headers that are not UTF-8, and tell every client the "
-                "routes"
+                f"Serve's proxies were started without {variable}={value}: they never end silent connections, hold "
+                "whole answers for clients that read slowly, drop the body of requests that offer HTTP/2, fail at "
+                "headers that are not UTF-8, and tell every client the routes"
             )
         await self._app(scope, receive, send)
