@@ -14,10 +14,10 @@ export class Answer {
     this._thinking = make("details", { hidden: true }, make("summary", { textContent: "Reasoning" }));
     this._thinking.append(make("div", { className: "reasoning" }, this._reasoning));
     this._plain = make("div", { className: "text" }, this._text);
-    this._calls = new Calls(onResults);
+    this.calls = new Calls(onResults);
     this._about = make("div", { className: "about" });
     this.element = make("li", { className: "message assistant streaming" });
-    this.element.append(this._thinking, this._plain, this._calls.list, this._about);
+    this.element.append(this._thinking, this._plain, this.calls.list, this._about);
     this._sent = performance.now();
     this._undrawn = { text: "", reasoning: "", tokens: [] };
   }
@@ -36,7 +36,7 @@ export class Answer {
     this._undrawn.reasoning += reasoning ?? "";
     this._undrawn.text += content ?? "";
     this.content += content ?? "";
-    if (calls) this._calls.add(calls);
+    if (calls) this.calls.add(calls);
     this._reason = choice.finish_reason ?? this._reason;
   }
 
@@ -54,7 +54,8 @@ export class Answer {
   end(problem) {
     this.draw();
     this.element.classList.remove("streaming");
-    if (!problem) this._calls.end();
+    this._isWhole = !problem;
+    if (this._isWhole) this.calls.open();
     const told = [];
     if (this._first) {
       told.push(`first token after ${seconds((this._first - this._sent) / 1000)}`);
@@ -76,10 +77,10 @@ export class Answer {
     }
   }
 
-  /** As the next request sends it; null if nothing came. */
+  /** As the next request sends it, without calls that were cut off; null if there is no answer. */
   message() {
-    const calls = this._calls.calls;
-    if (!this.content && !calls.length) return null;
+    const calls = this._isWhole ? this.calls.calls : [];
+    if (!this.content && !this._isWhole) return null;
     return { role: "assistant", content: this.content, ...(calls.length && { tool_calls: calls }) };
   }
 

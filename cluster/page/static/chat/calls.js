@@ -23,9 +23,20 @@ export class Calls {
     }
   }
 
-  /** The answer has ended: ask for results. */
-  end() {
+  /** Asks for results: once the answer has ended, and again if they were not taken. */
+  open() {
     if (!this.calls.length) return;
+    const isFirst = !this._form;
+    this._form ??= this._makeForm();
+    this.list.lastElementChild.append(this._form);
+    if (isFirst) this._form.elements[0].focus();
+  }
+
+  close() {
+    this._form?.remove();
+  }
+
+  _makeForm() {
     const inputs = this.calls.map((call) => make("input", { required: true, "aria-label": `Result of ${call.function.name}` }));
     const form = make("form", {}, ...inputs, make("button", { textContent: "Send result" }));
     inputs.forEach((input, place) => {
@@ -33,13 +44,11 @@ export class Calls {
     });
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      form.remove();
       this._onResults(
         this.calls.map((call, place) => ({ role: "tool", tool_call_id: call.id, content: inputs[place].value })),
       );
     });
-    this.list.lastElementChild.append(form);
-    inputs[0].focus();
+    return form;
   }
 
   _begin(index) {

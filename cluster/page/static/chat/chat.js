@@ -7,7 +7,8 @@ import { Answer } from "./answer.js";
 import { listModels, parameters, systemMessages } from "./parameters.js";
 
 const NEAR = 80; // pixels from the end of the list within which it follows what is added
-let messages = [];
+let messages = []; // those that were answered, and their answers
+let last = null; // the answer at their end
 let stopping = null; // of the answer that is streaming
 
 export function startChat() {
@@ -57,19 +58,34 @@ function readFields() {
   }
 }
 
-/** Sends the conversation with some messages more: the user's, or tools' results. */
+/** Sends the conversation with some messages more: the user's, or tools' results. They are part of
+ *  it once an answer is; if none comes, they are taken back. */
 async function send(fields, more) {
-  messages.push(...more);
-  more.forEach(({ role, content }) => show(make("li", { className: `message ${role}`, textContent: content })));
-  const asked = messages;
-  const body = { ...fields, messages: [...systemMessages(), ...messages] };
+  const [before, previous] = [messages, last];
+  previous?.calls.close(); // their results are sent now, or passed over
+  const shown = more.map(({ role, content }) => make("li", { className: `message ${role}`, textContent: content }));
+  shown.forEach(show);
   const answer = new Answer((results) => send(fields, results));
   show(answer.element);
-  const problem = await receive(answer, body);
+  const problem = await receive(answer, { ...fields, messages: [...systemMessages(), ...before, ...more] });
   answer.end(problem);
-  follow();
+  if (messages !== before) return; // a new chat was begun
   const said = answer.message();
-  if (said && asked === messages) messages.push(said);
+  if (said) {
+    messages = [...before, ...more, said];
+    last = answer;
+  } else {
+    shown.forEach((element) => element.classList.add("unsent"));
+    previous?.calls.open();
+    takeBack(more);
+  }
+  follow();
+}
+
+/** Into the field where they were written; tools' results are still in theirs. */
+function takeBack(unsent) {
+  const text = unsent.filter(({ role }) => role === "user").map(({ content }) => content).join("\n");
+  if (text && !by("prompt").value) by("prompt").value = text;
 }
 
 /** What is wrong with the answer; "" if all of it came. */
@@ -106,6 +122,7 @@ function busy(isBusy) {
 function clear() {
   stopping?.abort();
   messages = [];
+  last = null;
   by("messages").replaceChildren();
   by("prompt").focus();
 }
