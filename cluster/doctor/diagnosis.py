@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from cluster.doctor.checks import limits, room, same
 from cluster.doctor.checks.collective import check_collective
+from cluster.doctor.checks.fits import check_fits
 from cluster.doctor.checks.folders import check_folders
 from cluster.doctor.checks.labels import check_labels
 from cluster.doctor.checks.ports import check_http, check_reach
@@ -35,7 +36,7 @@ def diagnose(needs: Sequence[Need], port: int) -> Iterator[Finding]:
         yield from check_labels(needs, nodes)
         yield from check_folders(needs, answering)
         yield from room.check_room(needs, nodes)
-        yield from room.check_fits(needs, facts, nodes, is_serving=is_serving)
+        yield from check_fits(needs, facts, nodes, is_serving=is_serving)
     yield from check_reach(answering)
     yield from check_http(answering, port, is_serving=is_serving)
     for need in needs:

@@ -9,6 +9,7 @@ from cluster.doctor.facts.node import NodeFacts
 from cluster.doctor.finding import Finding
 from cluster.doctor.need import Need, need_of
 from cluster.launch.packages import ROOT
+from cluster.workers.nodes import Node
 from engine.config import EngineConfig
 
 GIB = 1 << 30
@@ -39,6 +40,11 @@ def second(**changes: Any) -> NodeFacts:
     """Another node, which is as good but for the changes."""
     interfaces = (Interface("lo", ("127.0.0.1",), 65536), Interface("eth0", ("10.0.0.2",), 1500))
     return replace(GOOD, **({"node_id": "b", "address": "10.0.0.2", "interfaces": interfaces} | changes))
+
+
+def nodes_with(resources: dict[str, dict[str, float]], **labels: dict[str, str]) -> list[Node]:
+    """By their names; `labels` of those that have any."""
+    return [Node(name, "", sizes, labels.get(name, {})) for name, sizes in resources.items()]
 
 
 def need(num_engines: int = 1, **changes: Any) -> Need:
