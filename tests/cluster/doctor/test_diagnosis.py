@@ -11,9 +11,10 @@ import pytest
 import ray
 from ray.util.placement_group import placement_group_table
 
+from cluster.doctor.checks import ports
 from cluster.doctor.checks.collective import check_collective
 from cluster.doctor.checks.folders import check_folders
-from cluster.doctor.checks.ports import check_http, check_reach, hear
+from cluster.doctor.checks.ports import check_http, check_reach
 from cluster.doctor.diagnosis import diagnose
 from cluster.doctor.facts.nodes import ask_nodes, on_node, results
 from cluster.doctor.finding import Finding
@@ -109,13 +110,25 @@ def test_a_taken_port_is_a_failure_before_serve_runs(cluster: Any) -> None:
     only(list(check_http(nodes, port, is_serving=True)), "warning")
 
 
-def test_what_cannot_be_reached_is_named(cluster: Any, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "Connection refused" in hear("127.0.0.1", free_port)
-    monkeypatch.setattr("cluster.doctor.checks.ports.hear", lambda host, port: "timed out")
+def test_what_cannot_be_reached_is_named(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "hear_all", lambda targets: ["timed out"] * len(targets))
     findings: list[Finding] = list(check_reach(alive_nodes()[:2]))
     assert [finding.state for finding in findings] == ["failure", "failure"]
     assert findings[0].text.endswith(": timed out") and "firewall" not in findings[0].text
     assert "let the cluster's own network" in findings[0].remedy
+
+
+def test_a_node_has_two_processes_however_many_others_there_are(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[str, str]] = []
+
+    def counted(node_id: str, function: Any) -> Any:
+        started.append((node_id, function.__name__))
+        return on_node(node_id, function)
+
+    monkeypatch.setattr(ports, "on_node", counted)
+    nodes = alive_nodes()
+    assert only(list(check_reach(nodes)), "ok").text == "3 nodes reach each other, at ports of their choice"
+    assert sorted(started) == sorted((node.node_id, name) for node in nodes for name in ("Listener", "hear_all"))
 
 
 def test_an_answer_that_does_not_come(cluster: Any) -> None:
