@@ -103,9 +103,10 @@ class Application(Protocol):
     def trace(self) -> AsyncGenerator[bytes, None]:
         """The last steps of every engine, as pieces of a Chrome trace. Raises Unavailable."""
 
-    async def view(self) -> list[dict[str, Any]]:
-        """Each engine's condition, its last steps, its requests and the blocks of its cache: no
-        more than some hundred of each, and half a second old at most.
+    async def view(self, chosen: str | None = None) -> list[dict[str, Any]]:
+        """Each engine's condition. Of the chosen replica, or the first ones, also its last steps,
+        its requests and the blocks of its cache: no more than some hundred of each, and half a
+        second old at most.
         """
 
     async def why(self, request_id: str) -> dict[str, Any] | None:

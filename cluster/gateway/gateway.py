@@ -43,7 +43,8 @@ class Gateway:
         limits = (max_attempts, patience)
         self._answering = Answering(self._replicas, self._journals, self._observers, limits, prefill)
         self.monitoring = self._observers.monitoring(*self._answering.reports())
-        self._view = self._observers.view(engines, self._connections.reports)
+        reports, _ = self._answering.reports()
+        self.view = self._observers.view(engines, reports)
         self._door = Door(self._journals, self._connections.reports, max_queue_seconds)
 
     async def start(self, host: str) -> None:
@@ -139,10 +140,6 @@ class Gateway:
     def held(self) -> dict[str, int]:
         """See `Application`."""
         return {"requests": len(self._journals), "waiting": int(self._journals.waiting.load.num_requests)}
-
-    async def view(self) -> list[dict[str, Any]]:
-        """See `EngineView.now`."""
-        return await self._view.now()
 
     async def worker_pids(self) -> dict[str, Sequence[int]]:
         """By replica, its workers' process ids in order of rank."""

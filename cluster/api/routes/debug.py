@@ -25,8 +25,9 @@ def add_routes(router: APIRouter, application: Application, killer: WorkerKiller
     """With a `killer`, the server's own page may have a worker killed: see `KILL_PATH`."""
 
     @router.api_route("/debug/view", methods=READ)
-    async def view() -> Response:
-        told = {"version": VERSION, "can_kill": killer is not None, "engines": await application.view()}
+    async def view(request: Request) -> Response:
+        engines = await application.view(request.query_params.get("replica"))
+        told = {"version": VERSION, "can_kill": killer is not None, "engines": engines}
         return json_response(msgspec.json.encode(told), {"cache-control": "no-store"})
 
     if killer is not None:

@@ -1,12 +1,16 @@
 """Questions to the replicas of a deployment."""
 
+import asyncio
+import functools
 from typing import Any
 
+from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from cluster.api.errors import Unavailable
+from cluster.replica.calls.direct import call_replica, find_replica
 from cluster.replica.refusals.lost import EngineLost
 from cluster.workers.ray_errors import reason_of
 from engine.request import Adapter
@@ -57,17 +61,34 @@ async def ask_any(replicas: DeploymentHandle[Any], method: str, *args: Any) -> A
         response.cancel()
 
 
+async def ask_one(replica: str, method: str) -> Any:
+    """What the replica of that name answers; None if it is gone, or fails."""
+    try:
+        return await call_replica(await asyncio.to_thread(_find, replica), method)
+    except (ValueError, RayError):
+        return None
+
+
+@functools.lru_cache(maxsize=64)  # Ray would be asked each time, and may not answer
+def _find(replica: str) -> ActorHandle:
+    """Raises ValueError."""
+    return find_replica(replica)
+
+
 async def ask_those_that_answer(
     replicas: DeploymentHandle[Any], method: str, *args: Any, seconds: float = HURRIED_SECONDS
 ) -> list[Any]:
-    """The answers that arrive within `seconds`, without those of replicas that fail; an empty list
-    if there is no replica, or if one does not answer in time.
-    """
+    """The answers that arrive within `seconds`, without those of replicas that fail."""
+    calls: list[asyncio.Future[Any]] = []
     try:
-        answers = await replicas.broadcast(method, *args).results_async(timeout_s=seconds, return_exceptions=True)
+        async with asyncio.timeout(seconds):
+            # What `results_async` waits for: it gives all answers, or none if one is late.
+            results = await replicas.broadcast(method, *args)._fetch_replica_results_async()
+            calls = [asyncio.ensure_future(result.get_async()) for result in results]
+            await asyncio.gather(*calls, return_exceptions=True)
     except (RayServeException, TimeoutError):
-        return []
-    return [answer for answer in answers if not isinstance(answer, Exception)]
+        pass
+    return [call.result() for call in calls if not call.cancelled() and call.exception() is None]
 
 
 async def probe_all(engines: DeploymentHandle[Any], adapter: Adapter | None = None) -> list[str]:

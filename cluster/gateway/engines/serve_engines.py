@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from ray.serve.handle import DeploymentHandle
 
-from cluster.gateway.engines.questions import ask_all, ask_any, ask_those_that_answer, change_all, probe_all
+from cluster.gateway.engines.questions import ask_all, ask_any, ask_one, ask_those_that_answer, change_all, probe_all
 from cluster.gateway.engines.reach import BLIND_SECONDS, INTRODUCTION_SECONDS
 from cluster.gateway.engines.serve_call import ServeCall
 from cluster.replica.delta_channel.messages import GatewayAddress
@@ -81,8 +81,8 @@ class ServeEngines:
     async def ask_any(self, question: str, *args: Any) -> Any:
         return await ask_any(self._engines, question, *args)
 
-    async def ask_those_that_answer(self, question: str) -> list[Any]:
-        return await ask_those_that_answer(self._engines, question)
+    async def ask_one(self, replica: str, question: str) -> Any:
+        return await ask_one(replica, question)
 
     async def ask(self, question: str, *args: Any) -> list[Any]:
         return await ask_all(self._engines, question, *args)

@@ -14,6 +14,8 @@ from engine.admission.queue_limits import Load, Room
 from engine.errors import Overloaded
 from engine.request import NO_KEY, Share
 
+MOST_SEEN = 2  # engine replicas that a page shows in full, if it has chosen none
+
 
 class AllModels:
     """An `Application`."""
@@ -77,9 +79,11 @@ class AllModels:
         told = [gateway.held() for gateway in self._gateways]
         return {name: sum(each[name] for each in told) for name in ("requests", "waiting")}
 
-    async def view(self) -> list[dict[str, Any]]:
+    async def view(self, chosen: str | None = None) -> list[dict[str, Any]]:
         """See `Application`; of all models."""
-        views = await asyncio.gather(*(gateway.view() for gateway in self._gateways))
+        names = list(chain(*(gateway.view.replicas() for gateway in self._gateways)))
+        seen = [chosen] if chosen in names else names[:MOST_SEEN]
+        views = await asyncio.gather(*(gateway.view.now(seen) for gateway in self._gateways))
         return list(chain(*views))
 
     async def worker_pids(self) -> dict[str, Sequence[int]]:

@@ -68,10 +68,8 @@ class Engines(Protocol):
         one; raises EngineLost.
         """
 
-    async def ask_those_that_answer(self, question: str) -> list[Any]:
-        """As `ask`, within a second: nothing if there is no replica, or one does not answer in
-        time.
-        """
+    async def ask_one(self, replica: str, question: str) -> Any:
+        """What that replica answers, as long as it may take; None if it is gone, or fails."""
 
     async def ask(self, question: str, *args: Any) -> list[Any]:
         """What each replica answers to a question of `EngineDeployment` (`trace`, `why`); raises

@@ -29,6 +29,7 @@ NAME_BYTES = 16  # of a connection's name, which is written in hexadecimal
 HELLO_SECONDS = 5.0
 OF_A_WITNESS = b"w"  # after the token and the name
 WELCOME = b"\x01"
+IN_SHORT = ("replica", "node", "pid", "problem", "is_leaving", "computes_prompts")  # of a report, beside figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class EngineReport:
 
     def in_short(self) -> dict[str, Any]:
         """Without histograms and other totals."""
-        named = {name: getattr(self, name) for name in ("replica", "node", "pid", "problem", "is_leaving")}
+        named = {name: getattr(self, name) for name in IN_SHORT}
         return named | {"made": self.totals.made, "stats": asdict(self.stats)}
 
     def as_dict(self) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class ScriptedService:
         for piece in (b'{"traceEvents":', b'[{"name":"step 0"}]}'):
             yield piece
 
-    async def view(self) -> list[dict[str, Any]]:
+    async def view(self, chosen: str | None = None) -> list[dict[str, Any]]:
         return [{"replica": "one", "view": {"steps": []}}]
 
     async def why(self, request_id: str) -> dict[str, Any] | None:

@@ -83,6 +83,9 @@ def test_answers_are_the_same_with_prompts_that_another_engine_has_computed(app:
     assert all(cached >= num_tokens - 32 > 200 for _, num_tokens, cached in told)
     assert figure(app, "squadron:offload_missed_blocks_total") == 0
     check_plain(client, asked, told)
+    engines = httpx.get(f"{app.url}/debug/view", timeout=60).json()["engines"]
+    assert [engine["computes_prompts"] for engine in engines] == [False, True]
+    assert all(engine["view"]["ended"] and not engine["is_silent"] for engine in engines), "both are on the page"
 
 
 @pytest.mark.long

@@ -33,7 +33,7 @@ def monitoring_paths(*, has_killer: bool) -> dict[str, Any]:
         "/metrics": {"get": operation({"text/plain": {"schema": {"type": "string"}}})},
         "/debug/engines": {"get": told},
         "/debug/trace": {"get": told},
-        "/debug/view": {"get": told},
+        "/debug/view": {"get": told | {"parameters": [_in_query("replica", {"type": "string"})]}},
         "/debug/why/{request_id}": {"get": told | in_path("request_id")},
     }
     return paths | ({KILL_PATH: {"post": told}} if has_killer else {})

@@ -5,7 +5,7 @@ import { by } from "../shared/dom.js";
 import { GIVEN } from "../shared/key.js";
 import { drawBlocks } from "./blocks.js";
 import { drawFigures } from "./figures.js";
-import { drawReplicas } from "./replicas.js";
+import { CHOSEN, chosen, drawReplicas } from "./replicas.js";
 import { drawRequests } from "./requests.js";
 import { History } from "./history.js";
 import { drawSteps } from "./steps.js";
@@ -19,6 +19,7 @@ export function startView() {
   document.addEventListener("visibilitychange", look);
   window.addEventListener("resize", look);
   window.addEventListener(GIVEN, look);
+  window.addEventListener(CHOSEN, look);
   look();
 }
 
@@ -32,7 +33,7 @@ async function look() {
   isAsking = true;
   let isAllowed = true;
   try {
-    draw(await json("debug/view"));
+    draw(await json(chosen() ? `debug/view?replica=${encodeURIComponent(chosen())}` : "debug/view"));
     tell("");
   } catch (error) {
     isAllowed = error.status !== 401 && error.status !== 403;
@@ -47,8 +48,9 @@ function draw(told) {
   by("view").hidden = false;
   drawFigures(told.engines, history);
   drawReplicas(told);
-  drawSteps(told.engines, history);
-  drawBlocks(told.engines);
+  const seen = told.engines.filter((engine) => engine.view);
+  drawSteps(seen, history);
+  drawBlocks(seen);
   drawRequests(told.engines);
 }
 

@@ -1,5 +1,7 @@
 """Questions to all replicas of a deployment, some of which do not answer."""
 
+import asyncio
+import pickle
 from typing import Any
 
 import pytest
@@ -7,7 +9,8 @@ from ray.exceptions import ActorDiedError
 from ray.serve.exceptions import RayServeException
 
 from cluster.api.errors import Unavailable
-from cluster.gateway.engines.questions import ask_all, ask_those_that_answer, probe_all
+from cluster.gateway.engines import questions
+from cluster.gateway.engines.questions import ask_all, ask_one, ask_those_that_answer, probe_all
 
 DIED = ActorDiedError()
 
@@ -28,6 +31,28 @@ class Handle:
         if self._fails is not None:
             raise self._fails
         return list(self._answers)
+
+    async def _fetch_replica_results_async(self) -> list["Result"]:
+        if self._fails is not None:
+            raise self._fails
+        return [Result(answer) for answer in self._answers]
+
+
+class Result:
+    """Of one replica's call; without an end if the answer is an event."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    async def get_async(self) -> Any:
+        if isinstance(self._answer, asyncio.Event):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._answer.set()
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
 
 
 def handle(*answers: Any, fails: Exception | None = None) -> Any:
@@ -53,6 +78,41 @@ async def test_an_answer_that_lacks_is_an_error_or_not(silent: Any) -> None:
 @pytest.mark.parametrize("silent", NO_ANSWERS)
 async def test_who_is_in_a_hurry_goes_without(silent: Any) -> None:
     assert await ask_those_that_answer(silent, "why", seconds=0.1) == []
+
+
+async def test_one_that_is_late_takes_no_other_answer_along() -> None:
+    is_left = asyncio.Event()
+    assert await ask_those_that_answer(handle(1, is_left, 2), "why", seconds=0.1) == [1, 2]
+    await asyncio.wait_for(is_left.wait(), 10)
+
+
+class Replica:
+    """An actor of Serve's, which has or has not an answer."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+        self.handle_request = self
+
+    async def _call(self, metadata: bytes) -> Any:
+        assert pickle.loads(metadata).call_method == "view"
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    def remote(self, metadata: bytes) -> Any:
+        return self._call(metadata)
+
+
+async def test_one_replica_is_asked_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"well": Replica(1), "died": Replica(DIED)}
+
+    def find(name: str) -> Replica:
+        if name not in there:
+            raise ValueError(f"there is no {name}")
+        return there[name]
+
+    monkeypatch.setattr(questions, "find_replica", find)
+    assert [await ask_one(name, "view") for name in ("well", "died", "gone")] == [1, None, None]
 
 
 async def test_what_a_probe_finds() -> None:

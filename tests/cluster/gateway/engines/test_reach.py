@@ -37,13 +37,17 @@ class Handle:
     def broadcast(self, method: str, gateway: GatewayAddress) -> Any:
         assert method == "connect"
         self.num_broadcasts += 1
-        return SimpleNamespace(results_async=lambda **_: self._connect(gateway))
+        return SimpleNamespace(_fetch_replica_results_async=lambda: self._results(gateway))
 
-    async def _connect(self, gateway: GatewayAddress) -> list[str]:
-        names = [await client.connect(gateway) for client in self.replicas.values()]
-        for replica, client in self.replicas.items():
-            client.report(report(replica))
-        return names
+    async def _results(self, gateway: GatewayAddress) -> list[Any]:
+        return [
+            SimpleNamespace(get_async=lambda each=each: self._connect(*each, gateway)) for each in self.replicas.items()
+        ]
+
+    async def _connect(self, replica: str, client: DeltaClient, gateway: GatewayAddress) -> str:
+        name = await client.connect(gateway)
+        client.report(report(replica))
+        return name
 
 
 class SilentHandle(Handle):

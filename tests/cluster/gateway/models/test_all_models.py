@@ -6,12 +6,25 @@ import pytest
 
 from cluster.api.errors import ApiError, Unavailable
 from cluster.api.service import Arriving
-from cluster.gateway.models.all_models import AllModels
+from cluster.gateway.models.all_models import MOST_SEEN, AllModels
 from engine.admission.queue_limits import Load, Room
 from engine.errors import Overloaded
 from engine.records.timeline import StepRecord
 from engine.request import Share
 from tests.engine.records.test_timeline import record
+
+
+class View:
+    """Of a gateway's replicas."""
+
+    def __init__(self, name: str) -> None:
+        self._replicas = [f"{name} {number}" for number in range(2)]
+
+    def replicas(self) -> list[str]:
+        return self._replicas
+
+    async def now(self, seen: list[str]) -> list[tuple[str, bool]]:
+        return [(name, name in seen) for name in self._replicas]
 
 
 class One:
@@ -20,6 +33,7 @@ class One:
     def __init__(self, name: str, problems: list[str], room: Room | None) -> None:
         self.name = name
         self.problems = problems
+        self.view = View(name)
         self._room = room
 
     def check_room(self, more: Load, seconds: float | None, *, share: Share, arriving: Arriving) -> None:
@@ -51,9 +65,6 @@ class One:
 
     def held(self) -> dict[str, int]:
         return {"requests": len(self.name), "waiting": len(self.problems)}
-
-    async def view(self) -> list[dict[str, object]]:
-        return [{"replica": f"{self.name} 0"}]
 
     async def worker_pids(self) -> dict[str, list[int]]:
         return {f"{self.name} 0": [1, 2]}
@@ -115,5 +126,7 @@ async def test_a_trace_is_of_the_models_that_have_an_engine() -> None:
 
 async def test_engines_of_all_models_are_seen() -> None:
     both = asked(One("a", [], None), One("b", [], None))
-    assert await both.view() == [{"replica": "a 0"}, {"replica": "b 0"}]
+    names = ["a 0", "a 1", "b 0", "b 1"]
+    for chosen, seen in ((None, names[:MOST_SEEN]), ("b 0", ["b 0"]), ("gone", names[:MOST_SEEN])):
+        assert await both.view(chosen) == [(name, name in seen) for name in names]
     assert await both.worker_pids() == {"a 0": [1, 2], "b 0": [1, 2]}
