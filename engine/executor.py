@@ -73,6 +73,11 @@ class Executor(Protocol):
     def worker_nodes(self) -> Sequence[str]:
         """The nodes of those processes, by names that Ray gives them."""
 
+    def prepare(self, weights: Weights | None) -> None:
+        """Before `start`: the weights that ranks are to begin with; None: those that are
+        configured.
+        """
+
     def start(self) -> Capacity:
         """Load the model and make the cache; raises InvalidConfig or WorkerLost."""
 

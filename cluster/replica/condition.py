@@ -61,11 +61,9 @@ class Condition:
             raise EngineStopping("this engine replica is told to stop")
         if self.lack is not None:
             raise EngineStopping(self.lack)
-        wanted = request.resume.fingerprint
-        if wanted not in (None, self.fingerprint):
-            raise FingerprintChanged(
-                f"its tokens have the fingerprint {wanted}, and this engine has {self.fingerprint}"
-            )
+        wanted, own = request.resume.fingerprint, self.fingerprint
+        if own and wanted not in (None, own):  # an engine without one sleeps, and looks when it wakes up
+            raise FingerprintChanged(f"its tokens have the fingerprint {wanted}, and this engine has {own}")
         self._engine.check_health()
         self._engine.check_queue(request)
 

@@ -32,6 +32,7 @@ class Replica:
         self._traces = Traces(self.engine, name, telemetry)
         self.requests = Requests(self.engine, self.condition, self._traces)
         self.changes = Changes(self.engine, self.condition, self._tell_weights, start)
+        self._sleep_level = start.rest.sleep_level
         self._loop = asyncio.get_running_loop()
 
     @classmethod
@@ -42,9 +43,9 @@ class Replica:
         return cls(await Start.read(config, token), name, telemetry)
 
     async def start(self) -> None:
-        """Load the tokenizer and the model, and start the workers."""
+        """Load the tokenizer and, unless it is to sleep, the model, and start the workers."""
         self.engine.tokenizer.start()
-        await asyncio.to_thread(self.engine.start)
+        await asyncio.to_thread(self.engine.start, self._sleep_level)
         logger.info("fingerprint %s: %s", self.condition.fingerprint, self.engine.observer.arithmetic)
         await self.changes.begin()
 

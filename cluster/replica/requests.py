@@ -79,7 +79,7 @@ class Requests:
             self._client.send(gateway, news)
 
     def tell_weights(self) -> None:
-        """The engine has other weights, with which it goes on with what runs."""
+        """The engine has other weights, with which it goes on with what runs, or is awake."""
         for request_id, running in self._running:
             self._client.send(running.gateway, [self._taken(request_id, running.attempt)])
         self.report()
@@ -92,7 +92,7 @@ class Requests:
             [],
             [],
             finished=False,
-            fingerprint=condition.fingerprint,
+            fingerprint=condition.fingerprint or None,
             weights_version=condition.weights_version,
         )
 

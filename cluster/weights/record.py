@@ -1,26 +1,19 @@
-"""Which weights the engine replicas of a model should have, as whoever changed them wrote it down:
-in Ray's own store on the head node, which outlives each replica and gateway.
+"""Which weights the engine replicas of a model should have, as whoever changed them wrote it
+down.
 """
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
-from ray.exceptions import RayError
-from ray.experimental import internal_kv
 
+from cluster.weights import head
 from cluster.weights.groups.update_groups import UpdateGroups
+from cluster.weights.rest import RestRecord
 from engine.checkpoint.sample import weights_digest
-from engine.errors import InvalidConfig, SquadronError
+from engine.errors import InvalidConfig
 from engine.executor import Weights
-
-NAMESPACE = b"squadron-weights"
-
-
-class NoRecord(SquadronError):
-    """Ray's head does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +39,10 @@ class WeightsRecord:
         run = hashlib.sha256(token.encode()).hexdigest()[:16]
         self.groups = UpdateGroups(app_name, deployment)  # in which trainers give them other weights
         self._prefix = f"{app_name}/{run}/{deployment}".encode()
+        self.rest = RestRecord(self._prefix)
 
     def read(self) -> Change:
-        with _answering():
-            value = internal_kv._internal_kv_get(self._prefix, namespace=NAMESPACE)
+        value = head.read(self._prefix)
         return NONE if value is None else msgspec.json.decode(value, type=Change)
 
     def write(self, number: int, weights: Weights | None) -> bool:
@@ -61,18 +54,14 @@ class WeightsRecord:
         are_objects = weights is not None and weights.folder is None
         version = None if weights is None else weights.version
         change = Change(number, None if are_objects else weights, version, are_elsewhere=are_objects)
-        with _answering():
-            internal_kv._internal_kv_put(self._prefix, msgspec.json.encode(change), True, namespace=NAMESPACE)
+        head.write(self._prefix, msgspec.json.encode(change))
         return True
 
     def claim(self, at_least: int) -> int:
         """A number for a change, higher than those before, that nobody else gets."""
         number = at_least
-        with _answering():
-            while internal_kv._internal_kv_put(
-                self._prefix + f"/{number}".encode(), b"", False, namespace=NAMESPACE
-            ):  # it exists
-                number += 1
+        while not head.claim(self._prefix + f"/{number}".encode()):
+            number += 1
         return number
 
 
@@ -86,11 +75,3 @@ def last_change(record: WeightsRecord) -> Change:
         if weights_digest(weights.folder) == weights.sample:
             return change
     return replace(change, weights=None, are_elsewhere=True)
-
-
-@contextlib.contextmanager
-def _answering() -> Iterator[None]:
-    try:
-        yield
-    except (RayError, OSError) as error:
-        raise NoRecord(f"Ray's head, which knows the weights, does not answer now: {error}") from None

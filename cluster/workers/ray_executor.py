@@ -60,6 +60,9 @@ class RayExecutor:
         group = self._group
         return [process.facts.node_id for process in group.processes] if group is not None else []
 
+    def prepare(self, weights: Weights | None) -> None:
+        self._lasting.change_weights(weights)
+
     def start(self) -> Capacity:
         if not ray.is_initialized():
             raise InvalidConfig("this process is connected to no Ray cluster; call ray.init first")

@@ -20,6 +20,10 @@ class CacheSize:
         self._config = config
         self._model = model
 
+    def smallest(self) -> Capacity:
+        """Of caches that hold the longest sequence."""
+        return Capacity(-(-self.max_model_len // self._config.block_size) + 1, 0)
+
     def check_longest_sequence(self, capacity: Capacity) -> None:
         """The longest sequence must not depend on available memory: raises InvalidConfig if the
         cache cannot hold it, instead of serving shorter ones.

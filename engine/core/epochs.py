@@ -2,14 +2,16 @@
 weights or wakes up. In each, the cache is empty, and every sequence is computed from its tokens.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 from engine.admission.requests import Requests
 from engine.checkpoint.fingerprint import Identity, fingerprint
 from engine.core.parts import Parts
-from engine.errors import EngineDead, InvalidConfig, StepFailure
+from engine.errors import EngineDead, InvalidConfig, StepFailure, WorkerLost
 from engine.executor import Capacity, Weights
 from engine.scheduling.plan import SchedulerOutputs
 from engine.scheduling.scheduler import Scheduler
@@ -20,6 +22,7 @@ class Engine(Protocol):
 
     dead: str | None
     requests: Requests
+    scheduler: Scheduler
 
 
 class Epochs:
@@ -30,13 +33,18 @@ class Epochs:
     def __init__(self, engine: Engine, parts: Parts) -> None:
         self.weights: Weights | None = None  # that the ranks have; None: those that are configured
         self.arithmetic: dict[str, str] = {}  # what tokens depend on beside the request, by name
-        self.fingerprint = ""  # the hash of it
+        self.fingerprint = ""  # the hash of it; empty before the first one
         self._engine = engine
         self._parts = parts
         config, model = parts.config, parts.model_config
         self._identity = Identity(config.tokenizer or config.model, model.eos_token_ids)
 
-    def start(self) -> Scheduler:
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a first one."""
+        return bool(self.fingerprint)
+
+    def start(self) -> None:
         """See `LLMEngine.start`."""
         parts = self._parts
         parts.cache_size.keeping.hold()
@@ -53,14 +61,15 @@ class Epochs:
             parts.executor.shutdown()
             raise
         self._enter(capacity)
-        parts.requests.scheduler = Scheduler(
-            parts.config,
-            parts.executor,
-            parts.waiting,
-            parts.cache_size.empty_blocks(capacity),
-            swap_seconds_per_block=capacity.swap_seconds_per_block,
-        )
-        return parts.requests.scheduler
+        self._schedule(capacity)
+
+    def begin_asleep(self) -> None:
+        """The first epoch begins with `wake_up`; until then nothing is on any device. Requests are
+        admitted as if the cache held whatever they need, and checked again when they begin.
+        """
+        capacity = self._parts.cache_size.smallest()
+        self._parts.admission.limits = replace(self._parts.cache_size.limits(capacity), num_blocks=sys.maxsize)
+        self._schedule(capacity)
 
     def recover(self, failure: StepFailure, lost: list[SchedulerOutputs]) -> None:
         """The next epoch begins, and the request that made the step fail ends."""
@@ -74,12 +83,16 @@ class Epochs:
             self._engine.requests.fail(verdict.group, verdict.message, verdict.code)
 
     def change_weights(self, weights: Weights | None) -> None:
-        """Every rank has these weights when this returns. Raises InvalidConfig if a rank cannot
-        have them: then every rank has those from before. Raises EngineDead.
+        """Every rank has these weights when this returns, or begins with them. Raises InvalidConfig
+        if a rank cannot have them: then every rank has those from before. Raises EngineDead.
         """
         recovery, refusal = self._parts.recovery, None
         if self._parts.config.kv_offloading_path is not None:
             raise InvalidConfig("weights cannot be replaced with kv_offloading_path, whose blocks are of one version")
+        if not self.has_begun:
+            self._parts.executor.prepare(weights)
+            self.weights = weights
+            return
         with self._giving_up():
             try:
                 capacity = recovery.begin(weights, f"its weights are replaced by {weights or 'its own'}")
@@ -93,11 +106,14 @@ class Epochs:
 
     def sleep(self, level: int) -> None:
         """Free the cache, and on level 2 the weights, until `wake_up` or `change_weights`."""
-        self._parts.executor.sleep(level)
+        if self.has_begun:
+            self._parts.executor.sleep(level)
 
     def wake_up(self) -> None:
         """Have what `sleep` has freed again; raises EngineDead."""
         with self._giving_up():
+            if not self.has_begun:
+                return self.start()
             capacity = self._parts.recovery.wake()
         self._begin_anew(capacity, [])
 
@@ -107,6 +123,16 @@ class Epochs:
         blocks = self._parts.cache_size.empty_blocks(capacity)
         self._parts.recorder.recovered(self._parts.requests.scheduler.requeue_all(blocks, lost))
 
+    def _schedule(self, capacity: Capacity) -> None:
+        parts = self._parts
+        self._engine.scheduler = parts.requests.scheduler = Scheduler(
+            parts.config,
+            parts.executor,
+            parts.waiting,
+            parts.cache_size.empty_blocks(capacity),
+            swap_seconds_per_block=capacity.swap_seconds_per_block,
+        )
+
     def _enter(self, capacity: Capacity) -> None:
         parts = self._parts
         parts.admission.limits = parts.cache_size.limits(capacity)
@@ -115,10 +141,10 @@ class Epochs:
 
     @contextmanager
     def _giving_up(self) -> Iterator[None]:
-        """For good, where workers cannot be replaced, or had no weights to load."""
+        """For good, where workers cannot be started or replaced, or had no weights to load."""
         try:
             yield
-        except (EngineDead, InvalidConfig) as error:
+        except (EngineDead, InvalidConfig, WorkerLost) as error:
             self._die(str(error))
             raise EngineDead(str(error)) from error
 

@@ -50,9 +50,11 @@ class AsyncEngine:
     def max_model_len(self) -> int:
         return self._engine.cache_size.max_model_len
 
-    def start(self) -> None:
-        """Load the model and start the thread; blocks. Raises InvalidConfig or WorkerLost."""
-        self._thread.start()
+    def start(self, sleep_level: int = 0) -> None:
+        """Load the model and start the thread; blocks. Raises InvalidConfig or WorkerLost.
+        `sleep_level`: see `EngineThread.start`.
+        """
+        self._thread.start(sleep_level)
 
     def shutdown(self) -> None:
         """Stop the thread, end running requests with an error, stop the workers. Idempotent."""

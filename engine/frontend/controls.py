@@ -64,9 +64,11 @@ class Controls:
         check_level(level)
         return self._ask(partial(self.intermissions.sleep, level, mode))
 
-    def wake_up(self, tags: Sequence[str] | None = None) -> "Future[None]":
-        """Of what `sleep` has freed; None: of all. The engine goes on once it has all."""
-        return self._ask(partial(self.intermissions.wake_up, check_tags(tags)))
+    def wake_up(self, tags: Sequence[str] | None = None, awake: Callable[[], None] | None = None) -> "Future[None]":
+        """Of what `sleep` has freed; None: of all. The engine goes on once it has all: before its
+        first token `awake` is called in its thread.
+        """
+        return self._ask(partial(self.intermissions.wake_up, check_tags(tags), awake))
 
     def leave(self, most_blocks: int) -> "Future[None]":
         """The engine is to end: see `LLMEngine.leave`."""

@@ -35,9 +35,14 @@ class EngineThread:
         self._is_collecting_rarely = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
-    def start(self) -> None:
-        """Load the model and start; blocks. Raises InvalidConfig or WorkerLost."""
-        self.engine.start()
+    def start(self, sleep_level: int = 0) -> None:
+        """Load the model and start; blocks. Raises InvalidConfig or WorkerLost. `sleep_level`: one
+        that is not 0: start, and load the model, when the engine is woken up.
+        """
+        if sleep_level:
+            self._intermissions.begin_asleep(sleep_level)
+        else:
+            self.engine.start()
         self.stats = self.engine.stats()
         self._log = StatsLog(self.stats)
         COLLECTOR.slow_down()

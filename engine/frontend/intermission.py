@@ -45,6 +45,12 @@ class Intermissions:
         self._held: deque[Arrival] = deque()
         self._deadlines = Deadlines[str]()  # of those that are held, by id
 
+    def begin_asleep(self, level: int) -> None:
+        """The engine is just made, and starts with `wake_up`."""
+        self._engine.epochs.begin_asleep()
+        self._engine.is_frozen = True
+        self.sleep_level, self._asleep = level, set(TAGS)
+
     def holds(self, arrival: Arrival) -> bool:
         """Whether the request is kept for later. One that another engine has begun is let in as
         long as this one has not changed, since it may have to end with what it has begun with.
@@ -97,9 +103,11 @@ class Intermissions:
         """Until `wake_up`."""
         self._add(_Intermission(mode, partial(self._sleep, level), done))
 
-    def wake_up(self, tags: tuple[str, ...], done: "Future[None]") -> None:
-        """The engine is awake when all of TAGS are; until then it stays as it is."""
-        self._add(_Intermission("keep", partial(self._wake_up, tags), done))
+    def wake_up(self, tags: tuple[str, ...], awake: Callable[[], None] | None, done: "Future[None]") -> None:
+        """The engine is awake when all of TAGS are; until then it stays as it is. `awake` is called
+        when it is.
+        """
+        self._add(_Intermission("keep", partial(self._wake_up, tags, awake), done))
 
     def proceed(self) -> None:
         """Between two steps: do what the requests are ready for."""
@@ -157,11 +165,13 @@ class Intermissions:
             self.sleep_level = level
         self._asleep = set(TAGS)
 
-    def _wake_up(self, tags: tuple[str, ...]) -> None:
+    def _wake_up(self, tags: tuple[str, ...], awake: Callable[[], None] | None) -> None:
         self._asleep -= set(tags)
         if self.sleep_level and not self._asleep:
             self._engine.epochs.wake_up()
             self.sleep_level = 0
+            if awake is not None:
+                awake()
 
 
 def check_mode(mode: str) -> None:

@@ -36,7 +36,7 @@ class Observer:
 
     @property
     def fingerprint(self) -> str:
-        """The hash of it."""
+        """The hash of it; empty where the engine has never been awake."""
         return self._thread.engine.epochs.fingerprint
 
     @property

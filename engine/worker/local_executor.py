@@ -76,6 +76,9 @@ class LocalExecutor:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
         self._waiting = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outputs")
 
+    def prepare(self, weights: Weights | None) -> None:
+        self._weights = weights
+
     def start(self) -> Capacity:
         return self._thread.submit(self._start).result()
 

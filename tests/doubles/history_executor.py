@@ -106,6 +106,7 @@ class HistoryExecutor:
         self.raising: set[int] = set()  # token ids: a step that reads one raises
         self.ns_per_token = 0  # what a step says it has taken
         self.slow_ns: dict[int, int] = {}  # and how much longer some have
+        self.num_starts = 0
         self.num_restarts = 0
         self.poison: set[int] = set()  # steps whose first row is not finite
         self.files: dict[bytes, np.ndarray] = {}  # the third tier's, which outlive an epoch
@@ -115,7 +116,11 @@ class HistoryExecutor:
         self.is_draft = False
         self.errors: random.Random | None = None  # of a draft: makes some guesses wrong
 
+    def prepare(self, weights: Weights | None) -> None:
+        self.weights = weights
+
     def start(self) -> Capacity:
+        self.num_starts += 1
         self.first = np.zeros((self.capacity.num_gpu_blocks, BLOCK_SIZE), np.uint64)
         self.second = np.zeros_like(self.first)
         self.token_ids = np.zeros_like(self.first)

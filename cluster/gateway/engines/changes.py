@@ -11,7 +11,7 @@ from cluster.replica.calls.engines import Engines
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.weights.asked import AskedWeights, Done
 from cluster.weights.groups.messages import Meeting
-from cluster.weights.record import NoRecord
+from cluster.weights.head import NoRecord
 from engine.executor import Weights
 
 logger = logging.getLogger("squadron.gateway")
@@ -40,8 +40,9 @@ class Changes:
 
     async def update(self, asked: AskedWeights, mode: str) -> dict[str, Any]:
         """Every rank of every replica has the weights when this returns: their version, and the
-        fingerprint of the engines. Raises InvalidRequest if the weights are refused, Unavailable if
-        a replica could not be given them: then those that have them are given the ones from before.
+        fingerprint of the engines, None if all have slept since they started. Raises InvalidRequest
+        if the weights are refused, Unavailable if a replica could not be given them: then those
+        that have them are given the ones from before.
         """
         if asked.offer is not None:
             await self.any.ask("change", "check_offer", asked)
@@ -64,7 +65,7 @@ class Changes:
             logger.info("all %d engine replicas have the weights of version %s", len(reports), weights.version)
             return {
                 "weights_version": weights.version,
-                "system_fingerprint": reports[0].fingerprint,
+                "system_fingerprint": next((each.fingerprint for each in reports if each.fingerprint), None),
                 "num_replicas": len(reports),
             }
 
@@ -80,20 +81,30 @@ class Changes:
         await self._engines.record.groups.close(group_name)
 
     async def control(self, what: str, *arguments: Any) -> None:
-        """All replicas that there are. Raises Unavailable if one could not do it, or if there is
-        none that could pause or sleep. One that is yet to start is awake.
+        """All replicas that there are; one that starts later is told before it answers. Raises
+        Unavailable if one could not do it.
         """
-        answers = await self._engines.change("change", "control", what, *arguments)
-        if not answers and what in ("pause", "sleep"):
-            raise _unavailable(NOBODY)
+        try:
+            rest = await asyncio.to_thread(self._engines.record.rest.change, what, *arguments)
+        except NoRecord as error:
+            raise _unavailable(str(error)) from None
+        answers = await self._engines.change("change", "control", rest, what, *arguments)
         problems = [done if isinstance(done, str) else done.problem for done in answers]
         if any(problems):
             raise _unavailable(f"Not every engine replica did this: {'; '.join(filter(None, problems))}")
 
     async def state(self) -> dict[str, bool]:
-        """Whether any replica `is_paused`, and whether any `is_sleeping`."""
+        """Whether any replica `is_paused`, and whether any `is_sleeping`; where there is none,
+        whether the next one will be.
+        """
         states = await self._engines.ask("change", "state")
-        return {name: any(state[name] for state in states) for name in ("is_paused", "is_sleeping")}
+        if states:
+            return {name: any(state[name] for state in states) for name in ("is_paused", "is_sleeping")}
+        try:
+            rest = await asyncio.to_thread(self._engines.record.rest.read)
+        except NoRecord as error:
+            raise _unavailable(str(error)) from None
+        return {"is_paused": rest.pause is not None, "is_sleeping": rest.sleep_level > 0}
 
     def look(self, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         """To be called about once a second: replicas that have older weights than the last ones of

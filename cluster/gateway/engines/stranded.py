@@ -26,7 +26,7 @@ class Stranded:
     async def is_stranded(self, fingerprint: str | None) -> bool:
         """Whether all running replicas have other fingerprints and no other replica is on its way.
         A replica that is being replaced counts as on its way: its replacement may have the
-        fingerprint.
+        fingerprint. So may one that has slept since it started, and has none yet.
         """
         if any(report.fingerprint == fingerprint for report in self._reports()):
             return False
@@ -36,4 +36,4 @@ class Stranded:
                 self._num_settled, self._asked = await self._engines.num_settled(), now
         reports = self._reports()
         is_known = self._num_settled == len(reports)
-        return is_known and all(report.fingerprint != fingerprint for report in reports)
+        return is_known and all(report.fingerprint not in ("", fingerprint) for report in reports)

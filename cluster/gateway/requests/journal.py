@@ -96,15 +96,17 @@ class Journal:
         returns False for a delta of an earlier attempt or one already taken.
 
         A delta without outputs says that the replica has taken the request, or goes on with it by
-        other weights, as whoever changed them wished. A delta that skips
-        tokens fails the attempt: the missing tokens would never come.
+        other weights, as whoever changed them wished. An engine that has slept since it started
+        tells its fingerprint when it wakes up. A delta that skips tokens fails the attempt: the
+        missing tokens would never come.
         """
         if delta.attempt != self.attempt or self._finished or self._failure is not None:
             return False
         self.source = source
         if not (delta.outputs or delta.finished):
-            self._is_other_engine = self._fingerprint not in (None, delta.fingerprint)
-            self._fingerprint, self._weights_version = delta.fingerprint, delta.weights_version
+            if delta.fingerprint is not None:
+                self._is_other_engine = self._fingerprint not in (None, delta.fingerprint)
+                self._fingerprint, self._weights_version = delta.fingerprint, delta.weights_version
             self._moved()
             return True
         open_ones = [output for output in delta.outputs if output.index not in self.finish_reasons]

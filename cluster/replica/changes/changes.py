@@ -5,11 +5,14 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from cluster.replica.changes.resting import Resting
 from cluster.replica.changes.start import Start
 from cluster.replica.condition import Condition
 from cluster.replica.refusals.refusal import Refusal
 from cluster.weights.asked import AskedWeights, Done
-from cluster.weights.record import Change, NoRecord, WeightsRecord
+from cluster.weights.head import NoRecord
+from cluster.weights.record import Change, WeightsRecord
+from cluster.weights.rest import Rest
 from engine.errors import InvalidConfig, SquadronError
 from engine.executor import Weights
 from engine.frontend.async_engine import AsyncEngine
@@ -25,23 +28,28 @@ class Changes:
     """Of one replica. Lives in one event loop."""
 
     def __init__(self, engine: AsyncEngine, condition: Condition, tell: Callable[[], None], start: Start) -> None:
-        """`tell`: the gateways, that the weights are others."""
+        """`tell`: the gateways, that the fingerprint is another one."""
         self._engine = engine
         self._condition = condition
         self._tell = tell
         self._start = start
+        self._resting = Resting(engine.controls, tell)
         self._turn = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """The engine has started, which may have taken minutes; follow the record."""
+        """The engine has started, which may have taken minutes; follow the record. What it says is
+        done when this returns.
+        """
         change, record = self._start.change, self._start.record
         if change.are_elsewhere:
             self._condition.lack = lacking(change)
         else:
             self._condition.weights_number = change.number
         if record is not None:
+            self._resting.take(self._start.rest)
             await self._look(record)
+            await self._resting.until_done()
             self._looking = asyncio.create_task(self._keep_looking(record))
 
     def close(self) -> None:
@@ -80,16 +88,17 @@ class Changes:
         """What the engine has, and the number of the change that it is of."""
         return self._condition.weights_number, self._engine.observer.weights
 
-    async def control(self, what: str, *arguments: Any) -> Done:
-        """A method of `engine.frontend.controls.Controls`."""
-        return self._done(await self._do(lambda: getattr(self._engine.controls, what)(*arguments)))
+    async def control(self, rest: Rest, what: str, *arguments: Any) -> Done:
+        """See `Resting.control`."""
+        return self._done(await self._resting.control(rest, what, *arguments))
 
     async def state(self) -> dict[str, bool]:
         controls = self._engine.controls
         return {"is_paused": controls.is_paused, "is_sleeping": controls.is_sleeping}
 
     async def look(self, record: WeightsRecord) -> None:
-        """Catch up with a change that has passed this replica by. Raises NoRecord."""
+        """Catch up with what has passed this replica by. Raises NoRecord."""
+        self._resting.take(await asyncio.to_thread(record.rest.read))
         change = await asyncio.to_thread(record.read)
         if change.number <= self._condition.weights_number:
             self._condition.lack = None

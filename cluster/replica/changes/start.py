@@ -1,5 +1,5 @@
 """What an engine replica starts with: the model as this node has it, and the weights that it should
-have by now.
+have by now. While the others sleep it starts asleep, so that it takes nobody's memory.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from typing import Self
 from ray import serve
 
 from cluster.weights.record import NONE, Change, WeightsRecord, last_change
+from cluster.weights.rest import RUNS, Rest
 from cluster.workers.executor import make_executor, with_model_here
 from engine.config import EngineConfig
 from engine.frontend.async_engine import AsyncEngine
@@ -25,6 +26,7 @@ class Start:
     config: EngineConfig
     record: WeightsRecord | None = None  # None outside Serve
     change: Change = NONE  # what the record says
+    rest: Rest = RUNS  # and whether its engine is to start asleep, or paused
 
     @classmethod
     async def read(cls, config: EngineConfig, token: str | None) -> Self:
@@ -34,7 +36,9 @@ class Start:
         config = with_own_folder(config)
         record = None if token is None else _own_record(token)
         change = NONE if record is None else await asyncio.to_thread(last_change, record)
-        return cls(await asyncio.to_thread(with_model_here, config, logger.info), record, change)
+        config = await asyncio.to_thread(with_model_here, config, logger.info)
+        rest = RUNS if record is None else await asyncio.to_thread(record.rest.read)
+        return cls(config, record, change, rest)
 
     def make_engine(self, on_outputs: Callable[[list[RequestOutput]], None]) -> AsyncEngine:
         """Raises InvalidConfig."""

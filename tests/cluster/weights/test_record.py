@@ -1,26 +1,10 @@
-"""What is written down of changes, in a dictionary in place of Ray's store."""
-
-import pytest
+"""What is written down of changes of weights."""
 
 from cluster.weights import record
 from engine.executor import Weights
 
 
-class KeyValues(dict[bytes, bytes]):
-    """`ray.experimental.internal_kv`."""
-
-    def _internal_kv_put(self, key: bytes, value: bytes, overwrite: bool, *, namespace: bytes) -> bool:
-        exists = key in self
-        if overwrite or not exists:
-            self[key] = value
-        return exists
-
-    def _internal_kv_get(self, key: bytes, *, namespace: bytes) -> bytes | None:
-        return self.get(key)
-
-
-def test_the_change_of_the_highest_number_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "internal_kv", KeyValues())
+def test_the_change_of_the_highest_number_is_the_last(key_values) -> None:
     kept = record.WeightsRecord("squadron", "engines", "token")
     assert kept.read() == record.NONE
     first, second = kept.claim(1), kept.claim(1)

@@ -234,6 +234,40 @@ def test_sleep_over_http(app: App, expected: dict[str, list[int]]) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("what", "asked", "until", "state"),
+    [
+        ("sleep", {"level": 2, "mode": "keep"}, "wake_up", {"is_paused": False, "is_sleeping": True}),
+        ("pause", {"mode": "keep"}, "resume", {"is_paused": True, "is_sleeping": False}),
+    ],
+)
+def test_replicas_that_start_meanwhile_do_what_the_lost_ones_did(
+    app: App, expected: dict[str, list[int]], what: str, asked: dict[str, Any], until: str, state: dict[str, bool]
+) -> None:
+    """They keep an answer that has begun and a request that has come; asleep they have no workers,
+    whose memory may be somebody else's.
+    """
+    assert update(path=str(DEMO), version="own")["error"] is None
+    begun = handle().generate.remote(ASKED | {"max_tokens": LONG})
+    wait_until(lambda: any(each["stats"]["num_requests_running"] for each in engines(app)), "it has not begun")
+    assert getattr(handle(), what).remote(asked).result(timeout_s=SECONDS) == {"error": None}
+    lost = {each["pid"] for each in engines(app)}
+    for pid in lost:
+        os.kill(pid, signal.SIGKILL)
+    waits = handle().generate.remote(ASKED)
+    wait_until(lambda: len(engines(app)) == 2 and not lost & {each["pid"] for each in engines(app)}, "they stay lost")
+    wait_until(lambda: all(each["is_frozen"] for each in engines(app)), "they run")
+    assert handle().control_state.remote().result(timeout_s=SECONDS) == state | {"error": None}
+    replicas = serve.get_deployment_handle("EngineDeployment", "squadron")
+    num_workers = [len(pids) for _, pids in replicas.broadcast("worker_pids").results(timeout_s=SECONDS)]
+    assert num_workers == [0 if what == "sleep" else 1] * 2
+    assert getattr(handle(), until).remote().result(timeout_s=SECONDS) == {"error": None}
+    for answer, num_tokens in ((begun, LONG), (waits, ASKED["max_tokens"])):
+        told = answer.result(timeout_s=SECONDS)
+        assert (told["error"], told["outputs"][0]["token_ids"]) == (None, expected["own"][:num_tokens])
+
+
+@pytest.mark.long
 def test_what_the_documents_show(
     app: App, expected: dict[str, list[int]], perturbed: tuple[Path, dict[str, Tensor]]
 ) -> None:

@@ -13,9 +13,11 @@ from engine.frontend.async_engine import AsyncEngine
 from engine.outputs import RequestOutput
 from engine.request import Request, Resume
 from engine.sampling_params import SamplingParams
+from tests.doubles.history_executor import HistoryExecutor
 from tests.engine.frontend.engines import PARAMS, collect, idle, make
 
 LONG = SamplingParams(max_tokens=400, seed=1, ignore_eos=True)
+BEAMS = SamplingParams(max_tokens=270, beam_width=8, temperature=0.0, ignore_eos=True)  # 144 blocks
 NEW = Weights("new", "digest")
 SECONDS = 120
 
@@ -39,6 +41,13 @@ async def begun(engine: AsyncEngine, request_id: str, params: SamplingParams = L
 
 async def done(future) -> None:
     await asyncio.wait_for(asyncio.wrap_future(future), SECONDS)
+
+
+async def held(engine: AsyncEngine) -> None:
+    """Until a request is."""
+    async with asyncio.timeout(SECONDS):
+        while not engine.controls.intermissions._held:
+            await engine.observer.steps_after(-1, 1)
 
 
 async def test_requests_that_are_kept_go_on_where_they_were(engine: AsyncEngine) -> None:
@@ -110,9 +119,7 @@ async def test_whoever_no_longer_waits_for_a_resume_ends_nobody_elses_request(en
 async def test_a_request_that_is_held_can_be_aborted(engine: AsyncEngine) -> None:
     await done(engine.controls.pause("keep"))
     task = asyncio.create_task(collect(engine, "held", [1], PARAMS))
-    async with asyncio.timeout(SECONDS):
-        while not engine.controls.intermissions._held:
-            await engine.observer.steps_after(-1, 1)
+    await held(engine)
     task.cancel()
     async with asyncio.timeout(SECONDS):
         while engine.controls.intermissions._held:
@@ -201,6 +208,61 @@ async def test_sleep_and_its_tags(engine: AsyncEngine) -> None:
     await done(engine.controls.wake_up(["kv_cache"]))
     assert not engine.controls.is_sleeping
     assert (await asyncio.wait_for(task, SECONDS)).outputs == expected
+
+
+async def test_an_engine_that_starts_asleep_has_nothing_on_a_device_until_it_wakes_up(engine: AsyncEngine) -> None:
+    """Requests wait for it, also such as its smallest cache would be too small for."""
+    expected = (await collect(engine, "before", [1, 2, 3], BEAMS)).outputs
+    later = make(max_num_queued_reqs=8)
+    executor = later._executor
+    assert isinstance(executor, HistoryExecutor)
+    later.start(sleep_level=2)
+    try:
+        assert (later.controls.is_sleeping, later.observer.fingerprint) == (True, "")
+        task = asyncio.create_task(collect(later, "later", [1, 2, 3], BEAMS))
+        await held(later)
+        await done(later.controls.wake_up(["weights"]))
+        await done(later.controls.sleep(1))
+        await done(later.controls.wake_up(["kv_cache"]))
+        assert (executor.num_starts, later.observer.stats().num_steps, task.done()) == (0, 0, False)
+        told: list[str] = []
+        await done(later.controls.wake_up(awake=lambda: told.append(later.observer.fingerprint)))
+        assert (executor.num_starts, later.controls.is_sleeping) == (1, False)
+        assert told == [engine.observer.fingerprint], "before the first token"
+        assert (await asyncio.wait_for(task, SECONDS)).outputs == expected
+    finally:
+        await asyncio.to_thread(later.shutdown)
+
+
+async def test_an_engine_that_starts_asleep_begins_with_the_weights_that_it_is_given() -> None:
+    engine = make()
+    assert isinstance(engine._executor, HistoryExecutor)
+    engine.start(sleep_level=1)
+    try:
+        await done(engine.controls.update_weights(NEW))
+        assert (engine.controls.is_sleeping, engine.observer.weights) == (True, NEW)
+        assert engine._executor.num_starts == 0, "which would take the memory of whoever had it sleep"
+        await done(engine.controls.wake_up())
+        assert (engine._executor.num_starts, engine._executor.weights) == (1, NEW)
+        assert (await collect(engine, "next", [1], PARAMS)).outputs[0].finish_reason == "length"
+    finally:
+        await asyncio.to_thread(engine.shutdown)
+
+
+async def test_an_engine_that_cannot_start_when_it_wakes_up_is_dead() -> None:
+    engine = make()
+    assert isinstance(engine._executor, HistoryExecutor)
+    engine._executor.capacity = Capacity(20, 0)
+    engine.start(sleep_level=1)
+    try:
+        task = asyncio.create_task(collect(engine, "waits", [1], PARAMS))
+        await held(engine)
+        with pytest.raises(EngineDead, match="does not fit a cache of 20 blocks"):
+            await done(engine.controls.wake_up())
+        assert "does not fit" in ((await asyncio.wait_for(task, SECONDS)).error or "")
+        assert engine.is_dead
+    finally:
+        await asyncio.to_thread(engine.shutdown)
 
 
 async def test_tokens_of_another_fingerprint_are_not_gone_on_from(engine: AsyncEngine) -> None:

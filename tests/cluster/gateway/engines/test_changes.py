@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from cluster.api.errors import Unavailable
 from cluster.gateway.engines.changes import Changes
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.weights.asked import AskedWeights, Done
+from cluster.weights.head import NoRecord
 from cluster.weights.record import NONE, Change
+from cluster.weights.rest import RUNS, Rest
 from engine.executor import Weights
 from engine.records.stats import EngineStats
 
@@ -199,18 +202,69 @@ async def test_where_one_refuses_the_others_get_the_objects_that_another_gateway
     assert engines.record.change.version == "objects"
 
 
-class Nobody:
-    """A model that was scaled to no engine, while it slept or not."""
+class Resting:
+    """Replicas that are paused and sleep; none, where the model was scaled to none."""
+
+    def __init__(self, *answers: Done | str) -> None:
+        self.record: Any = SimpleNamespace(rest=SimpleNamespace(read=self.read, change=self.change_rest))
+        self.rest: Rest | None = RUNS  # None: nobody can write it down
+        self.told: list[Any] = []
+        self.answers = answers
+
+    def read(self) -> Rest:
+        if self.rest is None:
+            raise NoRecord("Ray's head does not answer now")
+        return self.rest
+
+    def change_rest(self, what: str, *arguments: Any) -> Rest:
+        self.rest = self.read().after(what, *arguments)
+        return self.rest
 
     async def change(self, question: str, what: str, *arguments: Any) -> list[Any]:
-        return []
+        assert (question, what) == ("change", "control")
+        self.told.append(arguments)
+        return list(self.answers)
+
+    async def ask(self, question: str, what: str) -> list[dict[str, bool]]:
+        assert (question, what) == ("change", "state")
+        return [{"is_paused": True, "is_sleeping": False} for _ in self.answers]
 
 
-@pytest.mark.parametrize(("what", "is_done"), [("wake_up", True), ("resume", True), ("sleep", False), ("pause", False)])
-async def test_the_next_engine_of_a_model_without_any_is_awake(what: str, is_done: bool) -> None:
-    told: Any = Nobody()
-    changes = Changes(told, list, patience=30.0)
-    if is_done:
-        return await changes.control(what)
-    with pytest.raises(Unavailable, match="No engine replica is there"):
-        await changes.control(what)
+def resting_of(engines: Resting) -> Changes:
+    told: Any = engines
+    return Changes(told, list, patience=30.0)
+
+
+async def test_the_next_engine_of_a_model_without_any_is_told_what_the_others_would_have_been() -> None:
+    engines = Resting()
+    changes = resting_of(engines)
+    for call, is_paused, is_sleeping in [
+        (("pause", "keep"), True, False),
+        (("sleep", 1, "abort"), True, True),
+        (("resume",), False, True),
+        (("wake_up", None), False, False),
+    ]:
+        await changes.control(*call)
+        assert engines.told[-1] == (engines.rest, *call), "it was written down first"
+        assert await changes.state() == {"is_paused": is_paused, "is_sleeping": is_sleeping}
+
+
+async def test_what_engines_say_of_themselves_counts_where_there_are_any() -> None:
+    assert await resting_of(Resting(Done("one"))).state() == {"is_paused": True, "is_sleeping": False}
+
+
+async def test_what_one_could_not_do_is_told() -> None:
+    with pytest.raises(
+        Unavailable, match=r"Not every engine replica did this: a replica was lost: it ended; it is dead"
+    ):
+        await resting_of(Resting(Done("one"), "a replica was lost: it ended", Done("two", "it is dead"))).control(
+            "resume"
+        )
+
+
+async def test_nothing_is_done_that_cannot_be_written_down() -> None:
+    engines = Resting(Done("one"))
+    engines.rest = None
+    with pytest.raises(Unavailable, match="Ray's head does not answer now"):
+        await resting_of(engines).control("pause", "keep")
+    assert engines.told == []

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from cluster.replica.changes.changes import Changes
-from cluster.weights.record import NONE, Change, NoRecord
+from cluster.weights.head import NoRecord
+from cluster.weights.record import NONE, Change
+from cluster.weights.rest import RUNS, Rest
 from engine.errors import InvalidConfig
 from engine.executor import Weights
 
@@ -15,12 +17,20 @@ NEW = Weights("new", "digest", folder="/new", sample="a")
 
 
 class Engine:
-    """Takes any weights, unless they are `wrong`."""
+    """Takes any weights, unless they are `wrong`, and pauses."""
 
     def __init__(self, wrong: str | None = None) -> None:
         self.controls = self
         self.wrong = wrong
         self.given: list[Weights | None] = []
+        self.paused: list[str] = []
+
+    def pause(self, mode: str) -> "Future[None]":
+        self.paused.append(mode)
+        return ended()
+
+    def wake_up(self, tags: Any, awake: Any) -> "Future[None]":
+        return ended()
 
     def update_weights(self, weights: Weights | None, mode: str, changed: Any) -> "Future[None]":
         done: Future[None] = Future()
@@ -32,11 +42,18 @@ class Engine:
         return done
 
 
+def ended() -> "Future[None]":
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done
+
+
 class Record:
     """What the head says, if it does."""
 
-    def __init__(self, change: Change | None) -> None:
+    def __init__(self, change: Change | None, rest: Rest = RUNS) -> None:
         self.change = change
+        self.rest = SimpleNamespace(read=lambda: rest)
 
     def read(self) -> Change:
         if self.change is None:
@@ -47,7 +64,7 @@ class Record:
 async def begun(engine: Engine, record: Record, change: Change = NONE) -> SimpleNamespace:
     """Condition of a replica that started with `change`, and would run now."""
     condition = SimpleNamespace(name="one", weights_number=0, lack=None)
-    start: Any = SimpleNamespace(record=record, change=change)
+    start: Any = SimpleNamespace(record=record, change=change, rest=RUNS)
     told: Any = engine
     changes = Changes(told, condition, lambda: None, start)  # type: ignore[arg-type]
     await changes.begin()
@@ -59,6 +76,12 @@ async def test_a_change_while_it_started_is_made_before_it_runs() -> None:
     engine = Engine()
     condition = await begun(engine, Record(Change(3, NEW, "new")))
     assert (condition.weights_number, condition.lack, engine.given) == (3, None, [NEW])
+
+
+async def test_a_pause_while_it_started_is_made_before_it_runs() -> None:
+    engine = Engine()
+    await begun(engine, Record(NONE, RUNS.after("pause", "keep")))
+    assert engine.paused == ["keep"]
 
 
 async def test_what_it_started_with_is_not_read_twice() -> None:

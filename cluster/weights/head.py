@@ -1,0 +1,45 @@
+"""Ray's own store on the head node, which outlives each engine replica and gateway: what they write
+down there of a model's engines.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+from ray.exceptions import RayError
+from ray.experimental import internal_kv
+
+from engine.errors import SquadronError
+
+NAMESPACE = b"squadron-weights"
+
+
+class NoRecord(SquadronError):
+    """Ray's head does not answer."""
+
+
+def read(key: bytes) -> bytes | None:
+    """Blocks, as all of these do. Raises NoRecord."""
+    with _answering():
+        value: bytes | None = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
+    return value
+
+
+def write(key: bytes, value: bytes) -> None:
+    """In place of what is there. Raises NoRecord."""
+    with _answering():
+        internal_kv._internal_kv_put(key, value, True, namespace=NAMESPACE)
+
+
+def claim(key: bytes, value: bytes = b"") -> bool:
+    """Write it unless anything is there; whether nothing was. Raises NoRecord."""
+    with _answering():
+        exists: bool = internal_kv._internal_kv_put(key, value, False, namespace=NAMESPACE)
+    return not exists
+
+
+@contextlib.contextmanager
+def _answering() -> Iterator[None]:
+    try:
+        yield
+    except (RayError, OSError) as error:
+        raise NoRecord(f"Ray's head, which knows the weights, does not answer now: {error}") from None
