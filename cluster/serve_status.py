@@ -100,8 +100,7 @@ def end_this_process() -> None:
 def running_replicas(replicas: DeploymentHandle[Any]) -> set[str] | None:
     """The names of the replicas that Serve has told this process of; None if that cannot be known.
 
-    Serve keeps the knowledge to itself, so it is looked up where Serve has it. Not found, all
-    replicas are asked each time.
+    Serve keeps the knowledge to itself, so it is looked up where Serve has it.
     """
     router: Any = getattr(replicas, "_router", None)
     try:

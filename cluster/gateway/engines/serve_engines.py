@@ -6,9 +6,11 @@ from typing import Any, Literal
 
 from ray.serve.handle import DeploymentHandle
 
+from cluster.gateway.engines.introductions import CONNECT_SECONDS, Introductions
 from cluster.gateway.engines.questions import ask_all, ask_any, ask_one, ask_those_that_answer, change_all, probe_all
 from cluster.gateway.engines.reach import BLIND_SECONDS, INTRODUCTION_SECONDS
 from cluster.gateway.engines.serve_call import ServeCall
+from cluster.replica.calls.direct import connect_replica
 from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.refusals.lost import EngineLost
 from cluster.serve_status import ServeStatus, count_call, end_this_process, kill_replica, running_replicas
@@ -17,7 +19,7 @@ from engine.request import Adapter, Request
 
 logger = logging.getLogger("squadron.gateway")
 
-CONNECT_SECONDS = 3.0  # for every replica to connect to this gateway
+ALL = ""  # in place of a replica's name, while Serve has told this process of none
 
 
 class ServeEngines:
@@ -28,6 +30,7 @@ class ServeEngines:
         self._engines = engines
         self.record = WeightsRecord(engines.app_name, engines.deployment_name, token)
         self._status = ServeStatus(engines)
+        self._introductions = Introductions(self._connect)
 
     async def model_info(self) -> dict[str, Any]:
         """The facts about the model that the HTTP API needs, once there is a replica. Ends the
@@ -55,10 +58,20 @@ class ServeEngines:
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
         running = running_replicas(self._engines)
-        if running and running <= connected:
+        if running is not None:
+            is_reached = not running.isdisjoint(connected)
+            return await self._introductions.turn(gateway, running - connected, is_reached=is_reached)
+        if connected and await self.num_running() == len(connected):
             return True
-        # There is no answer if no replica is there yet, or one is frozen.
-        return bool(await ask_those_that_answer(self._engines, "connect", gateway, seconds=CONNECT_SECONDS))
+        return await self._introductions.turn(gateway, {ALL}, is_reached=bool(connected))
+
+    async def _connect(self, replica: str, gateway: GatewayAddress) -> None:
+        """See `Introductions`."""
+        if replica != ALL:
+            return await connect_replica(replica, gateway)
+        told = await ask_those_that_answer(self._engines, "connect", gateway, seconds=CONNECT_SECONDS)
+        if len(told) < (await self.num_running() or 1):
+            raise ValueError("no replica is there, or one does not answer")
 
     async def are_running(self) -> bool:
         return await self._status.are_running()

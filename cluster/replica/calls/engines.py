@@ -35,8 +35,8 @@ class Engines(Protocol):
         """
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
-        """Have every replica that is there connect to the gateway and report to it, unless all are
-        `connected` already.
+        """Have the replicas that run and are not `connected` connect to the gateway and report to
+        it, one that does not more and more rarely.
 
         To be called again and again, since replicas come and go. Whether any could be reached.
         """

@@ -24,30 +24,28 @@ class Handle:
 
     def __init__(self, *names: str) -> None:
         self.replicas = {name: DeltaClient(on_lost=lambda _: None) for name in names}
-        self.num_broadcasts = 0
+        self.frozen: set[str] = set()  # these run, and never answer
+        self.broken: set[str] = set()  # these run, and cannot be called
+        self.told: list[str] = []  # names of replicas, each time that one was told to connect
         self.num_turns = 0
 
     @property
     def _router(self) -> Any:
         """Looked at once a turn, where Serve keeps the replicas that it runs."""
         self.num_turns += 1
-        running = [SimpleNamespace(to_full_id_str=lambda name=name: name) for name in self.replicas]
+        names = [*self.replicas, *self.frozen, *self.broken]
+        running = [SimpleNamespace(to_full_id_str=lambda name=name: name) for name in names]
         return SimpleNamespace(_asyncio_router=SimpleNamespace(_request_router=SimpleNamespace(curr_replicas=running)))
 
-    def broadcast(self, method: str, gateway: GatewayAddress) -> Any:
-        assert method == "connect"
-        self.num_broadcasts += 1
-        return SimpleNamespace(_fetch_replica_results_async=lambda: self._results(gateway))
-
-    async def _results(self, gateway: GatewayAddress) -> list[Any]:
-        return [
-            SimpleNamespace(get_async=lambda each=each: self._connect(*each, gateway)) for each in self.replicas.items()
-        ]
-
-    async def _connect(self, replica: str, client: DeltaClient, gateway: GatewayAddress) -> str:
-        name = await client.connect(gateway)
-        client.report(report(replica))
-        return name
+    async def connect(self, name: str, gateway: GatewayAddress) -> None:
+        """See `connect_replica`."""
+        self.told.append(name)
+        if name in self.broken:
+            raise ValueError("it is not there")
+        if name in self.frozen:
+            await asyncio.Event().wait()
+        await self.replicas[name].connect(gateway)
+        self.replicas[name].report(report(name))
 
 
 class SilentHandle(Handle):
@@ -58,14 +56,38 @@ class SilentHandle(Handle):
         self.num_turns += 1
         return None
 
+    def broadcast(self, method: str, gateway: GatewayAddress) -> Any:
+        assert method == "connect"
+        return SimpleNamespace(results_async=lambda **_: self._connect(gateway))
+
+    async def _connect(self, gateway: GatewayAddress) -> list[None]:
+        if self.broken:
+            self.told += self.broken
+            raise TimeoutError
+        return [await self.connect(name, gateway) for name in self.replicas]
+
+
+class EnginesOf(ServeEngines):
+    """Whose number Serve's controller tells, whatever it tells this process."""
+
+    def __init__(self, handle: Handle) -> None:
+        told: Any = handle
+        super().__init__(told, "token")
+        self._handle = handle
+
+    async def num_running(self) -> int:
+        return len(self._handle.replicas) + len(self._handle.broken)
+
 
 @pytest.fixture
 async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Any]]:
     monkeypatch.setattr("cluster.gateway.engines.connections.INTRODUCTION_SECONDS", 0.01)
+    monkeypatch.setattr("cluster.gateway.engines.introductions.CONNECT_SECONDS", 0.05)
     started: list[tuple[Gateway, Handle]] = []
 
     async def start_one(handle: Handle) -> Gateway:
-        gateway = Gateway(ServeEngines(handle, "token"), max_attempts=1, patience=SECONDS)
+        monkeypatch.setattr("cluster.gateway.engines.serve_engines.connect_replica", handle.connect)
+        gateway = Gateway(EnginesOf(handle), max_attempts=1, patience=SECONDS)
         started.append((gateway, handle))
         await gateway.start("127.0.0.1")
         return gateway
@@ -87,18 +109,18 @@ async def until_connected(gateway: Gateway, handle: Handle) -> None:
     await until(lambda: {each.replica for each in gateway._connections._server.reports()} == set(handle.replicas))
 
 
-async def num_broadcasts_in_turns(handle: Handle) -> int:
-    before, end = handle.num_broadcasts, handle.num_turns + NUM_TURNS
+async def told_in_turns(handle: Handle, num_turns: int = NUM_TURNS) -> list[str]:
+    before, end = len(handle.told), handle.num_turns + num_turns
     await until(lambda: handle.num_turns >= end)
-    return handle.num_broadcasts - before
+    return handle.told[before:]
 
 
 async def test_replicas_that_are_connected_are_left_alone(start) -> None:
     handle = Handle("a", "b")
     gateway = await start(handle)
     await until_connected(gateway, handle)
-    assert handle.num_broadcasts > 0
-    assert await num_broadcasts_in_turns(handle) == 0
+    assert sorted(handle.told) == ["a", "b"]
+    assert await told_in_turns(handle) == []
 
 
 async def test_a_replica_that_comes_later_is_introduced(start) -> None:
@@ -107,7 +129,7 @@ async def test_a_replica_that_comes_later_is_introduced(start) -> None:
     for name in ("a", "b"):
         handle.replicas[name] = DeltaClient(on_lost=lambda _: None)
         await until_connected(gateway, handle)
-        assert await num_broadcasts_in_turns(handle) == 0
+        assert await told_in_turns(handle) == []
 
 
 async def test_a_replica_whose_connection_broke_is_introduced_again(start) -> None:
@@ -119,11 +141,34 @@ async def test_a_replica_whose_connection_broke_is_introduced_again(start) -> No
     connections[broken].writer.transport.abort()
     await until(lambda: broken not in connections)
     await until_connected(gateway, handle)
-    assert await num_broadcasts_in_turns(handle) == 0
+    assert await told_in_turns(handle) == []
 
 
-async def test_where_serve_does_not_tell_which_replicas_run_all_are_asked_each_turn(start) -> None:
-    handle = SilentHandle("a")
+async def test_one_that_never_answers_costs_the_others_nothing_and_is_called_once(start) -> None:
+    """Its first call is still open."""
+    handle = Handle("a", "b")
+    handle.frozen = {"frozen"}
     gateway = await start(handle)
     await until_connected(gateway, handle)
-    assert await num_broadcasts_in_turns(handle) >= NUM_TURNS - 1
+    assert await told_in_turns(handle) == []
+    assert sorted(handle.told) == ["a", "b", "frozen"]
+
+
+@pytest.mark.parametrize("kind", [Handle, SilentHandle])
+async def test_one_that_cannot_connect_is_called_more_and_more_rarely(start, kind: type[Handle]) -> None:
+    handle = kind("a")
+    gateway = await start(handle)
+    await until_connected(gateway, handle)
+    handle.broken = {"broken"}
+    told = await told_in_turns(handle, 100)
+    assert 2 < told.count("broken") < 10
+    assert set(told) == {"broken"}
+
+
+async def test_where_serve_does_not_tell_which_replicas_run_none_is_called_once_all_are_connected(start) -> None:
+    handle = SilentHandle("a", "b")
+    gateway = await start(handle)
+    await until_connected(gateway, handle)
+    assert await told_in_turns(handle) == []
+    handle.replicas["c"] = DeltaClient(on_lost=lambda _: None)
+    await until_connected(gateway, handle)
