@@ -140,7 +140,7 @@ class LLMEngine:
         step in flight ends.
         """
         started = time.monotonic()
-        plan = self.scheduler.schedule()
+        plan = self.scheduler.schedule(len(self._in_flight))
         if not plan.is_empty:
             scheduled = time.monotonic()
             request = build_request(plan, self.scheduler.blocks, self.recovery.epoch)

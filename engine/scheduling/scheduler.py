@@ -56,12 +56,15 @@ class Scheduler:
         for lane in group.lanes:
             self.queues.waiting.add(lane)
 
-    def schedule(self) -> SchedulerOutputs:
-        """The next step; it `is_empty` if there is nothing to do before a step in flight ends."""
+    def schedule(self, num_in_flight: int = 0) -> SchedulerOutputs:
+        """The next step, beside so many in flight; it `is_empty` if there is nothing to do before
+        one of these ends.
+        """
         plan = SchedulerOutputs(self.step, returns_tokens=self._returns_tokens)
-        if self._drafting.must_wait():
-            return plan
-        plan.lanes = self.queues.cohorts.take_turn(self.budget.is_ready)
+        waiting = self._drafting.waiting()
+        if waiting and num_in_flight >= self.budget.limits.num_stages:
+            return plan  # each stage has a step, and those who wait would come after one more
+        plan.lanes = self.queues.cohorts.take_turn(self.budget.is_ready, waiting)
         plan.max_tokens = self.budget.max_tokens(plan)
         self.third_tier.look_again()
         self._schedule_running(plan)

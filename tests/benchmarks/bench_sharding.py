@@ -6,9 +6,9 @@ step of one rank with two threads, and of two tensor-parallel ranks with one eac
 a second of two pipeline stages with a thread each, at depth 1 and at depth 2, of a queue of
 requests of mixed lengths, 64 at a time, a step at a time and as many as there are stages and one
 more: fewer requests would not do, a stage reads its weights for 8 rows as long as for 16. P9:
-milliseconds a token of one stream, by one rank, by two stages that have each step early, and by two
-that wait for the driver, with a thread each. All of an item are started in turn; medians of all
-rounds.
+milliseconds a token of one stream that repeats nothing, by one rank, by two stages that have each
+step early, by two that also look for what repeats, and by two that wait for the driver, with a
+thread each. All of an item are started in turn; medians of all rounds.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from cluster.bench.workload import Lengths, Work, random_works
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.progress import progress
 from engine.checkpoint.model_config import ModelConfig
+from engine.sampling_params import SamplingParams
 from tests.benchmarks.folders import SHAPE, cached_folder
 from tests.benchmarks.peers import Squadron, Times
 
@@ -33,6 +34,7 @@ WHOLE = {"tensor_parallel_size": 1, "num_threads": 2, "distributed_executor_back
 HALVES = {"tensor_parallel_size": 2, "num_threads": 1}
 SLOW = {"tensor_parallel_size": 1, "num_threads": 1, "distributed_executor_backend": "ray"}
 STAGES = {"pipeline_parallel_size": 2, "num_threads": 1}
+DRAFTS = {"speculative_config": {"method": "ngram"}}
 
 
 def main() -> None:
@@ -64,13 +66,14 @@ def main() -> None:
                 flush=True,
             )
         if "P9" in (options.items or ["P9"]):
-            kinds: list[dict[str, Any]] = [SLOW, STAGES, STAGES | {"depth": 1}]
-            whole, ahead, waiting = in_turn(
-                "P9", [partial(decode_ms, folder, 1, **arguments) for arguments in kinds], options.rounds
+            kinds: list[dict[str, Any]] = [SLOW, STAGES, STAGES | DRAFTS, STAGES | {"depth": 1}]
+            whole, ahead, drafting, waiting = in_turn(
+                "P9", [partial(decode_ms, folder, 1, Drawn, **arguments) for arguments in kinds], options.rounds
             )
             print(
                 f"P9 one stream: one rank {whole:.2f} ms a token, two stages {ahead:.2f}: {whole / ahead:.2f} of its "
-                f"rate; two that wait for the driver {waiting:.2f}: {whole / waiting:.2f}"
+                f"rate; with drafts {drafting:.2f}: {whole / drafting:.2f}; two that wait for the driver "
+                f"{waiting:.2f}: {whole / waiting:.2f}"
             )
 
 
@@ -85,8 +88,17 @@ def in_turn(label: str, measures: list[Callable[[], float]], rounds: int) -> lis
     return [statistics.median(values) for values in figures]
 
 
-def decode_ms(folder: str, batch: int, **arguments: Any) -> float:
+class Drawn(Work):
+    """An answer that is drawn: in what random weights like best, much would repeat."""
+
+    @property
+    def params(self) -> SamplingParams:
+        return SamplingParams(temperature=1.0, seed=0, max_tokens=self.output_len, ignore_eos=True)
+
+
+def decode_ms(folder: str, batch: int, kind: type[Work] = Work, **arguments: Any) -> float:
     works = make_works(folder, batch, Lengths(INPUT, INPUT), Lengths(OUTPUT, OUTPUT))
+    works = [kind(work.prompt, work.output_len) for work in works]
     times = run(folder, works, **arguments)
     return 1e3 * (times.last - times.first) / (OUTPUT - 1)
 

@@ -37,17 +37,14 @@ class StepLimits:
 
 
 def step_limits(config: EngineConfig, executor: Executor) -> StepLimits:
-    num_stages = max(executor.depth - executor.runs_ahead, 1)
-    # Drafts follow known tokens: a step that waits for some would keep the other stages waiting.
-    has_drafts = config.speculative_config is not None
     return StepLimits(
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_num_seqs=config.max_num_seqs,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         min_stage_tokens=config.min_stage_tokens,
         max_decode_wait=config.max_decode_wait_ms / 1000,
-        num_stages=num_stages,
-        runs_ahead=executor.runs_ahead and (num_stages == 1 or not has_drafts),
+        num_stages=max(executor.depth - executor.runs_ahead, 1),
+        runs_ahead=executor.runs_ahead,
     )
 
 

@@ -18,6 +18,7 @@ from engine.scheduling.drafts.model_drafter import AnyDrafter, ModelDrafter
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.queues import Queues
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
+from engine.scheduling.waiting.cohorts import Cohort
 
 # A step of at most so many tokens takes about as long as one of a single token: the weights, which
 # are read once, take longer than the products with them.
@@ -35,6 +36,7 @@ class Drafting:
         self._settings = settings
         self.has_model = settings is not None and settings.method == "draft_model"
         self._runs_ahead = limits.runs_ahead
+        self._num_stages = limits.num_stages
         self._max_num_seqs = limits.max_num_seqs
         self._max_rows = min(MAX_ROWS, limits.max_num_batched_tokens // 2)
         self._holes = Holes()
@@ -42,7 +44,12 @@ class Drafting:
     @property
     def is_full(self) -> bool:
         """Whether the sequences leave no room for guesses, in this step and for the next one."""
-        return self._queues.num_places >= self._max_rows
+        return self._num_places >= self._max_rows
+
+    @property
+    def _num_places(self) -> int:
+        """Of a step: it serves the sequences of one stage's turn."""
+        return -(-self._queues.num_places // self._num_stages)
 
     def prepare(self, group: SequenceGroup) -> None:
         """Let a new request's tokens be guessed, unless the next one depends on more than the text
@@ -58,15 +65,18 @@ class Drafting:
             elif may_guess:
                 seq.drafter = Drafter(self._settings)
 
-    def must_wait(self) -> bool:
-        """Whether the next step should wait for the tokens of a step in flight: drafts follow known
+    def waiting(self) -> list[Cohort]:
+        """Whose next step should wait for the tokens of a step in flight: drafts follow known
         tokens only.
         """
         if self._settings is None or not self._runs_ahead:
-            return False
-        num_places = self._queues.num_places
+            return []
+        return [cohort for cohort in self._queues.cohorts if self._must_wait(cohort)]
+
+    def _must_wait(self, cohort: Cohort) -> bool:
+        num_places = self._num_places
         num_rows = 2 * num_places if self.has_model else num_places + 1  # with the least guesses
-        decoding = _decoding(self._queues.running)
+        decoding = _decoding(cohort.lanes)
         if any([seq.drafter is not None and seq.has_drafts for seq in decoding]):
             return True
         return num_rows <= self._max_rows and _pays(decoding, [seq for seq in decoding if seq.num_pending])
@@ -93,7 +103,7 @@ class Drafting:
         decoding = _decoding(plan.lanes)
         if not (self.has_model or _pays(decoding, [seq for seq in decoding if not seq.num_pending])):
             return 0
-        return min(self._max_rows, plan.max_tokens // 2) - self._queues.num_places
+        return min(self._max_rows, plan.max_tokens // 2) - sum([lane.num_places for lane in plan.lanes])
 
     def ask(self, entry: ScheduledSequence, plan: SchedulerOutputs, num_indexed: int) -> None:
         """Enter what the draft model does of the sequence after the step, and have it guess as far
@@ -148,9 +158,10 @@ class Drafting:
             return 0
         if entry.start + entry.num_tokens - len(entry.drafts) > len(seq.token_ids):
             return 0  # the step was built ahead: its tokens are not known
-        num_places = self._queues.num_places
+        num_places = self._num_places
         num_left = entry.group.max_output_tokens - seq.num_output_tokens - len(entry.drafts) - 2
-        num_to_come = 0 if seq.num_output_tokens else min(len(self._queues.waiting), self._max_num_seqs - num_places)
+        num_free = self._max_num_seqs - self._queues.num_places
+        num_to_come = 0 if seq.num_output_tokens else min(len(self._queues.waiting), num_free)
         share = (self._max_rows - num_places) // (num_places + num_to_come)
         num_wanted = drafter.num_wanted(len(seq.token_ids), is_checking=bool(entry.drafts))
         return max(min(num_wanted, num_left, share), 0)

@@ -5,7 +5,7 @@ cohorts as there are stages, which take turns: a step looks at no lane that anot
 Prompts are cut up over all steps, and each step may have a part of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -63,12 +63,15 @@ class Cohorts:
         remove(self.prompts, lane)
         self._join(lane, min(self._cohorts, key=_num_places))
 
-    def take_turn(self, is_ready: Callable[[Lane], bool]) -> list[Lane]:
-        """The lanes that the next step serves, in order. Of the cohorts with a lane that is ready,
-        it is the turn of the one whose last was the longest ago.
+    def __iter__(self) -> Iterator[Cohort]:
+        return iter(self._cohorts)
+
+    def take_turn(self, is_ready: Callable[[Lane], bool], waiting: Collection[Cohort] = ()) -> list[Lane]:
+        """The lanes that the next step serves, in order. Of the cohorts that do not wait and have a
+        lane that is ready, it is the turn of the one whose last was the longest ago.
         """
         for cohort in sorted(self._cohorts, key=_turn):
-            if any(map(is_ready, cohort.lanes)):
+            if cohort not in waiting and any(map(is_ready, cohort.lanes)):
                 self._num_turns += 1
                 cohort.turn = self._num_turns
                 return sorted(self.prompts + cohort.lanes, key=_order) if self.prompts else cohort.lanes.copy()

@@ -52,7 +52,7 @@ def plain_positions(knobs, request, monkeypatch):
     """Those of the plain rows of all steps that answer the request."""
     engine, plans = make_engine(knobs), []
     schedule = engine.scheduler.schedule
-    monkeypatch.setattr(engine.scheduler, "schedule", lambda: plans.append(schedule()) or plans[-1])
+    monkeypatch.setattr(engine.scheduler, "schedule", lambda *args: plans.append(schedule(*args)) or plans[-1])
     assert run(engine, [request])["r"].finished
     all_parts = [part for plan in plans for part in plan.scheduled]
     assert [part for plan in plans for part in plan.others] == [p for p in all_parts if not isinstance(p, PlainRow)]

@@ -38,7 +38,7 @@ def tokens_of(answers):
 
 @pytest.mark.parametrize("shard", [*range(4), *(pytest.param(shard, marks=pytest.mark.long) for shard in range(4, 10))])
 def test_answers_depend_on_the_request_alone(shard, monkeypatch):
-    num_blamed, num_drafts, num_right, num_loaded, num_fetched, num_missed = 0, 0, 0, 0, 0, 0
+    num_blamed, num_drafts, num_right, num_staged, num_loaded, num_fetched, num_missed = 0, 0, 0, 0, 0, 0, 0
     for seed in range(shard, NUM_WORKLOADS, 10):
         rng = random.Random(seed)
         requests = random_requests(rng, rng.randint(1, 8))
@@ -55,6 +55,7 @@ def test_answers_depend_on_the_request_alone(shard, monkeypatch):
         if shelf is not None:
             num_fetched, num_missed = num_fetched + shelf.num_fetched, num_missed + shelf.num_missed
         num_drafts, num_right = num_drafts + checked.num_tokens, num_right + checked.num_accepted
+        num_staged += checked.num_tokens * (engine.executor.depth == 3 and engine.executor.runs_ahead)
         for request in requests:
             told = got[request.request_id]
             if told.error_code is not None:  # in flight, alone, at two crashes of a workload with four
@@ -66,6 +67,7 @@ def test_answers_depend_on_the_request_alone(shard, monkeypatch):
     assert num_blamed <= 4
     assert num_loaded > 100 and num_fetched + num_missed > 5
     assert 0.2 * num_drafts < num_right < 0.9 * num_drafts
+    assert num_staged > 300  # by two stages that are ahead of the driver
 
 
 def test_undisturbed_answers_are_the_models_own():

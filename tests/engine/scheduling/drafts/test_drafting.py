@@ -14,9 +14,9 @@ from tests.engine.support.workloads import Knobs, finish, make_engine
 PARAMS = SamplingParams(max_tokens=30, ignore_eos=True)
 
 
-def engine_with_drafts(*, runs_ahead=False, **overrides):
+def engine_with_drafts(*, num_stages=1, runs_ahead=False, **overrides):
     knobs = {"speculative_config": {"num_speculative_tokens": 8}, "max_num_seqs": 64} | overrides
-    return make_engine(Knobs(num_blocks=1000, depth=1 + runs_ahead, runs_ahead=runs_ahead, overrides=knobs))
+    return make_engine(Knobs(num_blocks=1000, depth=num_stages + runs_ahead, runs_ahead=runs_ahead, overrides=knobs))
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_sequences_and_drafts_together_are_few(wrong, num_seqs):
 def test_rows_are_plain_where_no_draft_can_come(wrong, num_seqs, is_plain, runs_ahead, monkeypatch):
     engine, plans = engine_with_drafts(runs_ahead=runs_ahead), []
     schedule = engine.scheduler.schedule
-    monkeypatch.setattr(engine.scheduler, "schedule", lambda: plans.append(schedule()) or plans[-1])
+    monkeypatch.setattr(engine.scheduler, "schedule", lambda *args: plans.append(schedule(*args)) or plans[-1])
     for number in range(num_seqs):
         add_request(engine, str(number), [number % 30 + 6], SamplingParams(max_tokens=8, ignore_eos=True))
     finish(engine)
@@ -87,16 +87,84 @@ def test_what_hangs_on_more_than_the_text_has_none(wrong, options):
     assert engine.recorder.measures.copy().drafts.num_drafts == 0
 
 
-def test_a_step_is_built_ahead_unless_there_is_a_guess(monkeypatch):
+@pytest.mark.parametrize("num_stages", [1, 2, 3])
+def test_a_step_is_built_ahead_unless_there_is_a_guess(num_stages, monkeypatch):
     """After five to nine tokens there is one; while the fifth was computed, it was not known."""
     monkeypatch.setattr(Drafter, "guess", lambda self, ids, most: [1] * min(most, 2) if 5 <= len(ids) < 10 else [])
-    engine = engine_with_drafts(runs_ahead=True)
+    engine = engine_with_drafts(num_stages=num_stages, runs_ahead=True)
     add_request(engine, "r", [6], PARAMS)
     finish(engine)
     records = list(engine.recorder.timeline.records)
     ahead = [int(now.starts[0]) for last, now in pairwise(records) if now.submitted < last.finished]
     drafted = [int(record.starts[0]) for record in records if any(record.num_drafts)]
     assert (ahead, drafted) == ([1, 2, 3, 4, *range(10, 30)], [5, 6, 7, 8])
+
+
+def served(engine, monkeypatch):
+    """A list that each step's requests, and drafts, are added to as it is built."""
+    plans, schedule = [], engine.scheduler.schedule
+
+    def noted(*args):
+        plan = schedule(*args)
+        if plan.scheduled:
+            plans.append(({part.group.request.id for part in plan.scheduled}, plan.num_drafts))
+        return plan
+
+    monkeypatch.setattr(engine.scheduler, "schedule", noted)
+    return plans
+
+
+@pytest.mark.parametrize("num_stages", [2, 3])
+def test_who_waits_for_tokens_to_guess_after_keeps_nobody_waiting(num_stages, monkeypatch):
+    """Of two sequences, each with a stage's turn, one has a guess in every step. The other one is
+    computed ahead where a stage would have nothing to do, not where the first one's next step would
+    come later.
+    """
+    monkeypatch.setattr(Drafter, "guess", lambda self, ids, most: [1] * min(most, 2) if ids[0] == 6 else [])
+    monkeypatch.setattr(Drafter, "judge", lambda *_: None)
+    engine = engine_with_drafts(num_stages=num_stages, runs_ahead=True)
+    for number in range(2):
+        add_request(engine, str(number), [number + 6], PARAMS)
+    plans = served(engine, monkeypatch)
+    while len(plans) < 30:
+        engine.step()
+    engine.abort_request("0")
+    engine.abort_request("1")
+    assert all(len(names) == 1 for names, _ in plans[2:])
+    assert [drafts > 0 for _, drafts in plans[4:]] == [names == {"0"} for names, _ in plans[4:]]
+    shares = [sum(names == {name} for names, _ in plans[4:]) for name in "01"]
+    assert shares == ([13, 13] if num_stages == 2 else [9, 17])
+    steps = [step for step in engine.recorder.timeline.records if "1" in step.request_ids][2:]
+    is_ahead = [now.submitted < last.finished for last, now in pairwise(steps)]
+    assert is_ahead == [num_stages == 3] * len(is_ahead)
+
+
+def test_those_who_come_while_others_wait_share_their_steps(wrong, monkeypatch):
+    """Else a stage's turn would be in two parts, of which one is always in flight."""
+    engine = engine_with_drafts(num_stages=2, runs_ahead=True)
+    for number in range(4):
+        add_request(engine, str(number), [number + 6] * 20, SamplingParams(max_tokens=200, ignore_eos=True))
+        for _ in range(3):
+            engine.step()
+    while engine.scheduler.queues.cohorts.prompts or engine.stats().num_requests_waiting:
+        engine.step()
+    plans = served(engine, monkeypatch)
+    while len(plans) < 20:
+        engine.step()
+    for (one, _), (other, _) in zip(plans[4::2], plans[5::2], strict=True):
+        assert len(one) == len(other) == 2 and one | other == set("0123")
+
+
+def test_prompts_do_not_delay_who_waits(wrong):
+    """There is a step for each stage, and none of prompts alone in line behind them."""
+    engine = engine_with_drafts(num_stages=2, runs_ahead=True)
+    add_request(engine, "drafting", [6], SamplingParams(max_tokens=30, ignore_eos=True))
+    while engine.stats().num_generation_tokens < 3:
+        engine.step()
+    add_request(engine, "newcomer", [7] * 400, SamplingParams(max_tokens=1))
+    while engine.scheduler.queues.waiting or engine.scheduler.queues.cohorts.prompts:
+        engine.step()
+        assert len(engine._in_flight) <= 1  # the one that was waited for has gone
 
 
 def test_the_last_tokens_are_not_guessed_beyond_max_tokens(wrong):
@@ -184,7 +252,7 @@ def test_rows_are_plain_while_there_can_be_no_guess(rests, monkeypatch):
     monkeypatch.setattr(Drafter, "rests", lambda self, num_tokens: rests)
     engine, plans = engine_with_drafts(runs_ahead=True), []
     schedule = engine.scheduler.schedule
-    monkeypatch.setattr(engine.scheduler, "schedule", lambda: plans.append(schedule()) or plans[-1])
+    monkeypatch.setattr(engine.scheduler, "schedule", lambda *args: plans.append(schedule(*args)) or plans[-1])
     add_request(engine, "r", [6], SamplingParams(max_tokens=9, ignore_eos=True))
     finish(engine)
     assert [bool(plan.others) for plan in plans if plan.scheduled][2:-1] == [not rests] * 6

@@ -33,7 +33,7 @@ def steps(engine: LLMEngine, count: int, monkeypatch: pytest.MonkeyPatch) -> lis
     """Whom the next steps serve, as they are executed."""
     plans: list[SchedulerOutputs] = []
     schedule = engine.scheduler.schedule
-    monkeypatch.setattr(engine.scheduler, "schedule", lambda: plans.append(schedule()) or plans[-1])
+    monkeypatch.setattr(engine.scheduler, "schedule", lambda *args: plans.append(schedule(*args)) or plans[-1])
     while len([plan for plan in plans if plan.scheduled]) < count:
         engine.step()
     return [names(plan) for plan in plans if plan.scheduled][:count]
@@ -120,8 +120,12 @@ def test_cohorts_stay_alike_whoever_leaves() -> None:
 def test_the_turn_is_of_those_who_can_use_it() -> None:
     engine = decoding_engine(2, 4)
     cohorts: Cohorts = engine.scheduler.queues.cohorts
+
     one, other = cohorts.take_turn(lambda _: True), cohorts.take_turn(lambda _: True)
     assert sorted(one + other, key=lambda lane: lane.order) == engine.scheduler.queues.running
     assert cohorts.take_turn(lambda lane: lane in other) == other
     assert cohorts.take_turn(lambda _: True) == one
     assert cohorts.take_turn(lambda _: False) == cohorts.prompts == []
+    waiting = [cohort for cohort in cohorts if cohort.lanes == other]
+    assert cohorts.take_turn(lambda _: True, waiting) == one
+    assert cohorts.take_turn(lambda lane: lane in other, waiting) == []
