@@ -83,14 +83,15 @@ class Scheduler:
 
     def _schedule_running(self, plan: SchedulerOutputs) -> None:
         blocks, budget = self.queues.blocks, self.budget
-        is_drafting = not self._drafting.is_full
+        drafting = self._drafting
+        may_draft = not drafting.is_full
         for lane in plan.lanes:
             if lane.status is not Status.RUNNING:
                 continue  # preempted for an earlier lane
             for seq in lane.seqs:
                 is_plain = seq.num_computed_tokens < seq.plain_until
-                if is_plain and is_drafting and seq.drafter is not None:
-                    is_plain = seq.drafter.rests(len(seq.token_ids))
+                if is_plain and may_draft and seq.drafter is not None:
+                    is_plain = not drafting.may_have_part(seq, plan)
                 if is_plain and self._go_on(lane, seq, plan):
                     continue
                 if seq.host_block_table:
@@ -102,7 +103,7 @@ class Scheduler:
                 end = seq.num_computed_tokens + num_tokens
                 if not (blocks.reserve(seq, end) or self.preemption.make_room(lane, seq, end, plan)):
                     break
-                drafts = () if seq.drafter is None else self._drafting.draft(lane.group, seq, plan)
+                drafts = () if seq.drafter is None else drafting.draft(lane.group, seq, plan)
                 self._schedule(lane, seq, num_tokens, plan, drafts)
 
     def _go_on(self, lane: Lane, seq: Sequence, plan: SchedulerOutputs) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.config import SpeculativeConfig
 from engine.scheduling.drafts.pace import Pace
+from engine.scheduling.drafts.places import Places
 
 _MAX_COMMON = 2  # times `prompt_lookup_max`: more tokens in common promise no more
 _GOOD = 2  # right tokens of a guess that is worth its step
@@ -24,8 +25,7 @@ class Drafter:
 
     def __init__(self, settings: SpeculativeConfig) -> None:
         self._settings = settings
-        self._ids = np.empty(0, np.int32)  # the sequence's, of which _count are filled in
-        self._count = 0
+        self._places = Places(settings.prompt_lookup_min)
         self._pace = Pace(settings.num_speculative_tokens)
         shortest, longest = settings.prompt_lookup_min, settings.prompt_lookup_max
         self._least_common = min(2 * shortest, longest)  # tokens, at a place that is worth a guess now
@@ -37,20 +37,18 @@ class Drafter:
         self._shift: int | None = None  # of the last guess: from its place to where it was copied from
 
     def guess(self, token_ids: list[int], most: int) -> list[int]:
-        """At most `most` tokens that may follow these; they are as many as before, or more. Takes
-        microseconds for each thousand.
-        """
+        """At most `most` tokens that may follow these; they are as many as before, or more."""
         most = min(most, self._pace.length)
         if most <= 0 or self.rests(len(token_ids)):
             return []
         if len(token_ids) != self._num_searched:  # else a step asks whether to wait, and the next one what for
             self._search(token_ids)
-        ids, start = self._ids[: self._count], self._start
+        start, count = self._start, len(token_ids)
         if start is None:
             return []
-        self._shift = start - self._count
-        period = self._count - start  # what is guessed beyond the end repeats what was guessed
-        return [int(ids[start + index % period]) for index in range(most)]
+        self._shift = start - count
+        period = count - start  # what is guessed beyond the end repeats what was guessed
+        return [token_ids[start + index % period] for index in range(most)]
 
     def rests(self, num_tokens: int) -> bool:
         """Whether a sequence of so many tokens has no guess, whatever they are."""
@@ -79,42 +77,45 @@ class Drafter:
 
     def _search(self, token_ids: list[int]) -> None:
         """Look for a place with enough tokens in common. Another token makes one more at most."""
-        self._take(token_ids)
         num_common, start = self._find(token_ids)
         self._num_common, is_enough = num_common, num_common >= self._least_common
         self._start, self._num_searched = start if is_enough else None, len(token_ids)
         self._due = 0 if is_enough else len(token_ids) + self._least_common - num_common
 
-    def _take(self, token_ids: list[int]) -> None:
-        """Copy those that are new."""
-        if len(token_ids) > len(self._ids):
-            grown = np.empty(2 * len(token_ids), np.int32)
-            grown[: self._count] = self._ids[: self._count]
-            self._ids = grown
-        self._ids[self._count : len(token_ids)] = token_ids[self._count :]
-        self._count = len(token_ids)
-
     def _find(self, token_ids: list[int]) -> tuple[int, int | None]:
         """Where what followed the newest tokens begins: where they have the most tokens in common,
         and how many, up to `_MAX_COMMON` times `prompt_lookup_max`; of several places with that
         many, the one nearest to where copying would have gone on, or else the last. An edited text
-        goes on with what follows the edit, though that may occur often.
+        goes on with what follows the edit, though that may occur often. None if less than
+        `prompt_lookup_min` are in common anywhere, with how many those are at most.
         """
-        count, longest, ids = self._count, self._settings.prompt_lookup_max, self._ids[: self._count]
+        count, longest, shortest = len(token_ids), self._settings.prompt_lookup_max, self._settings.prompt_lookup_min
         aim = count if self._shift is None else count + self._shift
-        places = np.flatnonzero(ids[:-1] == ids[-1])[-_MAX_PLACES:] + 1 if count > 1 else _NO_PLACES
-        for length in range(1, longest):
-            longer = places[places > length] if len(places) > _FEW else _NO_PLACES
-            longer = longer[ids[longer - 1 - length] == ids[-1 - length]] if len(longer) else longer
-            if not len(longer):
-                break
-            places = longer
-        if not len(places):
-            return 0, None
-        if len(places) > _FEW:  # with as many in common
-            places = places[[np.abs(places - aim).argmin()]]
-        start = max(places.tolist(), key=lambda place: (_num_common(token_ids, place, longest), -abs(place - aim)))
-        return _num_common(token_ids, start, _MAX_COMMON * longest), start
+        self._places.take(token_ids)
+        places = self._places.few(_FEW)
+        if places is None:
+            places = _best_of_many(np.frombuffer(self._places.ids, np.int32), longest, aim)
+        if not places:
+            return shortest - 1, None
+        start = max(places, key=lambda place: (_num_common(token_ids, place, longest), -abs(place - aim)))
+        num_common = _num_common(token_ids, start, _MAX_COMMON * longest)
+        return (num_common, start) if num_common >= shortest else (shortest - 1, None)
+
+
+def _best_of_many(ids: np.ndarray, longest: int, aim: int) -> list[int]:
+    """Of the places that follow the last of these tokens [T], a few with the most in common, or of
+    many with as many in common, the one nearest to `aim`; in order.
+    """
+    places = np.flatnonzero(ids[:-1] == ids[-1])[-_MAX_PLACES:] + 1
+    for length in range(1, longest):
+        longer = places[places > length] if len(places) > _FEW else _NO_PLACES
+        longer = longer[ids[longer - 1 - length] == ids[-1 - length]] if len(longer) else longer
+        if not len(longer):
+            break
+        places = longer
+    if len(places) > _FEW:
+        places = places[[np.abs(places - aim).argmin()]]
+    return places.tolist()
 
 
 def _num_common(token_ids: list[int], place: int, most: int) -> int:

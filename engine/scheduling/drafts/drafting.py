@@ -81,23 +81,34 @@ class Drafting:
             return True
         return num_rows <= self._max_rows and _pays(decoding, [seq for seq in decoding if seq.num_pending])
 
+    def may_have_part(self, seq: Sequence, plan: SchedulerOutputs) -> bool:
+        """Whether the step may do more for a sequence that goes on by one token: check a guess, or
+        have the draft model compute anything of it.
+        """
+        if not isinstance(seq.drafter, Drafter):
+            return True
+        return not seq.num_pending and self._num_left(plan) > 0 and not seq.drafter.rests(len(seq.token_ids))
+
     def draft(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> tuple[int, ...]:
         """What the step checks beside the sequence's next token, whose block is reserved. Nothing,
-        unless the step samples that token and knows all before it; nor once prompts have been
-        promised what the step has left.
+        unless the step samples that token and knows all before it.
         """
         if seq.drafter is None or seq.num_pending or seq.num_uncomputed_tokens > 1:
             return ()
-        if plan.max_prompt_tokens is not None:
-            return ()
-        if plan.max_drafts is None:
-            plan.max_drafts = self._max_drafts(plan)
         num_wanted = group.max_output_tokens - seq.num_output_tokens - 1
-        guessed = seq.drafter.guess(seq.token_ids, min(plan.max_drafts - plan.num_drafts, num_wanted))
+        guessed = seq.drafter.guess(seq.token_ids, min(self._num_left(plan), num_wanted))
         if guessed and seq.matcher is not None:
             guessed = _allowed(guessed, seq, seq.matcher, seq.drafter)
         length = len(seq.token_ids)
         return tuple(guessed) if guessed and self._reserve(seq, length, length + len(guessed)) else ()
+
+    def _num_left(self, plan: SchedulerOutputs) -> int:
+        """How many more drafts fit; none once prompts have been promised what the step has left."""
+        if plan.max_prompt_tokens is not None:
+            return 0
+        if plan.max_drafts is None:
+            plan.max_drafts = self._max_drafts(plan)
+        return plan.max_drafts - plan.num_drafts
 
     def _max_drafts(self, plan: SchedulerOutputs) -> int:
         decoding = _decoding(plan.lanes)

@@ -36,10 +36,6 @@ class ModelDrafter:
         is_off = self._pace.is_paused(num_tokens) or (is_checking and self._pace.is_doubtful)
         return self._pace.length if self.may_guess and not is_off else 0
 
-    def rests(self, num_tokens: int) -> bool:
-        """As that of `Drafter`; what the draft model has of the sequence is noted in every step."""
-        return False
-
     def promise(self, token_ids: list[int]) -> int:
         """As that of `Drafter`; 0 unless the token in flight comes with guesses, or has to be known
         for the next ones. It is enough for any step: guesses that were paid for are checked.

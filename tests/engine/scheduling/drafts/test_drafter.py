@@ -1,6 +1,8 @@
 """What follows the newest tokens, by what followed them before."""
 
 import copy
+import random
+from itertools import takewhile
 
 import pytest
 
@@ -98,7 +100,7 @@ def test_a_text_is_searched_no_sooner_than_enough_tokens_can_recur(monkeypatch):
     text = [A, B, C, D, E, F, 7, 8, 9, 10]
     told = [*text, *text, *text]
     guesses = [bool(one.guess(told[:count], 4)) for count in range(8, 24)]
-    assert searched[:3] == [8, 16, 18]
+    assert searched[:3] == [8, 15, 18]
     assert [count for count, is_one in enumerate(guesses, start=8) if is_one] == [*range(18, 24)]
 
 
@@ -123,3 +125,54 @@ def test_a_sequence_whose_guesses_fail_is_left_in_peace_for_longer_and_longer():
     one.judge(num_tokens, num_guessed=1, num_right=1)
     one.judge(num_tokens, num_guessed=1, num_right=0)
     assert one.guess([A, B] * (num_tokens // 2), 1) == [A]
+
+
+class Everywhere(Drafter):
+    """One that looks at every place."""
+
+    def _find(self, token_ids):
+        count, longest = len(token_ids), self._settings.prompt_lookup_max
+        aim = count if self._shift is None else count + self._shift
+        common = [num_common(token_ids, place) for place in range(count)]
+        best = [(min(common[place], longest), -abs(place - aim), -place) for place in range(count) if common[place]]
+        if not best:
+            return 0, None
+        place = -max(best)[2]
+        return min(common[place], 2 * longest), place
+
+
+def num_common(token_ids, place):
+    num = 0
+    while num < place and token_ids[place - 1 - num] == token_ids[-1 - num]:
+        num += 1
+    return num
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_guess_is_that_of_looking_everywhere(seed):
+    """Texts that copy themselves, with edits; guesses are judged, which changes what comes next."""
+    rng = random.Random(seed)
+    shortest = rng.choice((1, 2, 2, 2, 3, 5))
+    settings = SpeculativeConfig(prompt_lookup_min=shortest, prompt_lookup_max=rng.choice((shortest, 8, 8, 12)))
+    one, other, num_guesses = Drafter(settings), Everywhere(settings), 0
+    text = [rng.randrange(rng.choice((2, 4, 30, 3000))) for _ in range(rng.choice((0, 1, 9, 300)))]
+    while len(text) < 700:
+        if len(text) > 9 and rng.random() < 0.3:
+            start = rng.randrange(len(text) - 3)
+            coming = text[start : start + rng.randrange(3, 40)]
+        else:
+            coming = [rng.randrange(rng.choice((2, 9, 3000))) for _ in range(rng.choice((1, 2, 9)))]
+        while coming:
+            most = rng.choice((1, 4, 8, 8))
+            if rng.random() < 0.3:
+                assert one.promise(text) == other.promise(text)
+            guessed = one.guess(text, most)
+            assert guessed == other.guess(text, most)
+            pairs = zip(guessed, coming, strict=False)
+            num_right = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+            text, coming = text + coming[: num_right + 1], coming[num_right + 1 :]
+            if guessed:
+                num_guesses += 1
+                one.judge(len(text), len(guessed), num_right)
+                other.judge(len(text), len(guessed), num_right)
+    assert num_guesses > 10

@@ -247,12 +247,33 @@ def test_a_guess_is_checked_if_it_may_bring_enough_for_all(promise, num_seqs, is
     assert is_ahead is (runs_ahead and not is_checked)
 
 
-@pytest.mark.parametrize("rests", [False, True])
-def test_rows_are_plain_while_there_can_be_no_guess(rests, monkeypatch):
-    monkeypatch.setattr(Drafter, "rests", lambda self, num_tokens: rests)
-    engine, plans = engine_with_drafts(runs_ahead=True), []
-    schedule = engine.scheduler.schedule
+def decoding_plans(engine, prompts, monkeypatch):
+    """The steps without prompts that answer them with ten tokens each."""
+    plans, schedule = [], engine.scheduler.schedule
     monkeypatch.setattr(engine.scheduler, "schedule", lambda *args: plans.append(schedule(*args)) or plans[-1])
-    add_request(engine, "r", [6], SamplingParams(max_tokens=9, ignore_eos=True))
+    for number, prompt in enumerate(prompts):
+        add_request(engine, str(number), prompt, SamplingParams(max_tokens=10, ignore_eos=True))
     finish(engine)
-    assert [bool(plan.others) for plan in plans if plan.scheduled][2:-1] == [not rests] * 6
+    return [plan for plan in plans if plan.scheduled and not plan.num_prompt_tokens]
+
+
+@pytest.mark.parametrize("runs_ahead", [False, True])
+@pytest.mark.parametrize(("promise", "is_plain"), [(2, True), (3, False)])
+def test_rows_are_plain_where_a_guess_does_not_pay(promise, is_plain, runs_ahead, monkeypatch):
+    """Of three sequences one has a guess in every step."""
+    monkeypatch.setattr(Drafter, "guess", lambda self, ids, most: [1] * min(most, 2) if ids[0] == 6 else [])
+    monkeypatch.setattr(Drafter, "promise", lambda self, ids: promise if self.guess(ids, 2) else 0)
+    monkeypatch.setattr(Drafter, "judge", lambda *_: None)
+    engine = engine_with_drafts(runs_ahead=runs_ahead)
+    plans = decoding_plans(engine, [[6], [7], [8]], monkeypatch)[2:-1]
+    assert plans and [not plan.others for plan in plans] == [is_plain] * len(plans)
+
+
+def test_rows_are_plain_while_there_can_be_no_guess(wrong, monkeypatch):
+    """Beside one of whom a guess is checked."""
+    monkeypatch.setattr(Drafter, "rests", lambda self, num_tokens: num_tokens > 20)
+    engine = engine_with_drafts(runs_ahead=True)
+    plans = decoding_plans(engine, [[6], [7] * 21], monkeypatch)
+    both = [plan for plan in plans if len(plan.scheduled) == 2][1:-1]
+    assert both
+    assert [[part.group.request.id for part in plan.others] for plan in both] == [["0"]] * len(both)
