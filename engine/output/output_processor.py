@@ -60,7 +60,9 @@ class OutputProcessor:
                 scheduler.blocks.prefixes.distrust(entry.group)
             if entry.seq.finish_reason is not None or plan.step < entry.seq.first_valid_step:
                 self.num_discarded_rows += entry.num_samples
+                plan.num_discarded += entry.num_samples
             elif is_wrong and entry.seq.has_found_blocks:
+                plan.num_discarded += entry.num_samples
                 logger.warning("request %s is computed again: not finite, on found blocks", entry.group.request.id)
                 scheduler.start_over(entry.group, entry.seq)
             elif row > first_row or pooled > first_pooled:

@@ -111,7 +111,7 @@ class Recorder:
         num_plain = len(plan.scheduled) - len(plan.others)
         samples = [entry.num_samples for entry in plan.others]
         num_sampled = num_plain + sum([num > 0 for num in samples])  # sequences
-        self._num_generation_tokens += num_plain + sum(samples) - plan.num_rejected
+        self._num_generation_tokens += num_plain + sum(samples) - plan.num_rejected - plan.num_discarded
         self._num_prompt_tokens += plan.num_tokens - plan.num_drafts - num_sampled
         if plan.num_drafts:
             self._checked_drafts(plan, record)
@@ -125,8 +125,8 @@ class Recorder:
     def _checked_drafts(self, plan: SchedulerOutputs, record: StepRecord) -> None:
         record.num_drafts = [len(entry.drafts) for entry in plan.scheduled]
         record.num_accepted = [entry.num_accepted for entry in plan.scheduled]
-        for entry in plan.scheduled:
-            if entry.drafts:
+        for entry in plan.others:
+            if entry.was_checked:
                 self.measures.drafted(len(entry.drafts), entry.num_accepted)
 
     def recovered(self, groups: list[SequenceGroup]) -> None:

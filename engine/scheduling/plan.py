@@ -61,6 +61,7 @@ class ScheduledSequence:
     drafts: tuple[int, ...] = ()  # guesses of what follows the known tokens, the last of its tokens
     num_checked: int | None = None  # of the drafts, if what follows the others cannot be drawn
     num_accepted: int = 0  # of the drafts, once applied
+    was_checked: bool = False  # its drafts were applied: the sequence had not ended meanwhile
     # Known tokens start..end that the draft model computes in the step; None: it has no part in it.
     draft_range: tuple[int, int] | None = None
     num_proposals: int = 0  # tokens that it then guesses, after those that the step samples
@@ -95,7 +96,7 @@ Part = PlainRow | ScheduledSequence
 
 @dataclass(slots=True)
 class SchedulerOutputs:
-    """One step's plan; only the scheduler writes to it."""
+    """One step's plan; only the scheduler writes to it, and who applies its results."""
 
     step: int
     max_tokens: int = 0
@@ -106,6 +107,7 @@ class SchedulerOutputs:
     num_prompt_tokens: int = 0
     num_drafts: int = 0
     num_rejected: int = 0  # of the drafts, once applied
+    num_discarded: int = 0  # rows sampled, once applied, that do not count: their sequences had ended, or begin again
     max_drafts: int | None = None  # computed for the first sequence that may have some
     num_caught_up: int = 0  # tokens of earlier steps that the draft model computes
     max_prompt_tokens: int | None = None  # what the decoding sequences leave; computed for the first prompt

@@ -254,7 +254,7 @@ class Scheduler:
         """
         seq = entry.seq
         num_kept = len(seq.token_ids) - entry.start - 1
-        entry.num_accepted = max(num_kept - 1, 0)
+        entry.num_accepted, entry.was_checked = max(num_kept - 1, 0), True
         plan.num_rejected += len(entry.drafts) - entry.num_accepted
         entry.group.metrics.drafted(len(entry.drafts), entry.num_accepted)
         seq.num_computed_tokens = min(seq.num_computed_tokens, entry.start + num_kept)

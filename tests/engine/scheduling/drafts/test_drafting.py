@@ -229,6 +229,26 @@ def answer_two_keys(engine):
     return {token_id: [token_id, *told[key].outputs[0].token_ids] for token_id, key in ((6, "a"), (7, "b"))}
 
 
+def test_drafts_of_a_request_that_has_gone_are_neither_right_nor_wrong(monkeypatch):
+    """All guesses are right; of one request some are in flight when it is aborted."""
+    known = answer_two_keys(engine_with_drafts(speculative_config=None))
+    monkeypatch.setattr(Drafter, "guess", lambda self, ids, most: known[ids[0]][len(ids) :][: min(most, 2)])
+    engine, num_received, num_lost = engine_with_drafts(num_stages=2), 0, 0
+    for token_id, key in ((6, "a"), (7, "b")):
+        add_request(engine, key, [token_id], SamplingParams(max_tokens=20, seed=1, ignore_eos=True))
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            num_received += sum(len(choice.token_ids) for choice in output.outputs)
+        in_flight = [part for plan, _ in engine._in_flight for part in plan.others if part.group.request.id == "a"]
+        if in_flight and in_flight[0].drafts and not num_lost:
+            num_lost = len(in_flight[0].drafts)
+            engine.abort_request("a")
+    drafts = engine.recorder.measures.copy().drafts
+    assert num_lost > 0 and drafts.num_accepted == drafts.num_tokens > 10
+    assert engine.stats().num_generation_tokens == engine.recorder.measures.copy().num_tokens == num_received
+    assert engine.stats().num_discarded_rows == 1 + num_lost
+
+
 @pytest.mark.parametrize("runs_ahead", [False, True])
 @pytest.mark.parametrize(
     ("promise", "num_seqs", "is_checked"), [(1, 1, True), (3, 4, False), (4, 4, True), (4, 5, False)]
