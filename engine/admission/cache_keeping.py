@@ -88,6 +88,6 @@ def _open_folder(config: EngineConfig, capacity: Capacity, shared: SharedFolder 
     if shared is not None:
         most_bytes = shared.most_bytes(most_bytes)
     seconds = SHARED_SECONDS if shared is not None and config.kv_role == "producer" else SECONDS
-    upkeep = Upkeep(folder, layout, config.world_size, most_bytes, seconds)
+    upkeep = Upkeep(folder, layout, most_bytes, seconds)
     upkeep.start()
     return upkeep

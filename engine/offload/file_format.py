@@ -28,15 +28,14 @@ def is_unfinished(name: str) -> bool:
     return _UNFINISHED.fullmatch(name) is not None
 
 
-def content_of(name: str, layout: str, rank: int) -> bytes | None:
-    """Of which block of this layout a file is, if it is of this rank."""
-    last = name.rpartition("/")[2]
-    text, _, suffix = last.partition(".")
+def block_of(name: str, layout: str) -> tuple[bytes, int] | None:
+    """The content and the rank of a file, if it is a block of this layout."""
+    text, _, suffix = name.rpartition("/")[2].partition(".")
     try:
-        content = bytes.fromhex(text)
+        content, rank = bytes.fromhex(text), int(suffix)
     except ValueError:
         return None
-    return content if suffix == str(rank) and name == file_name(layout, content, rank) else None
+    return (content, rank) if name == file_name(layout, content, rank) else None
 
 
 def sealed(name: str, data: bytes) -> bytes:

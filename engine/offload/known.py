@@ -3,9 +3,12 @@ costs a read, never an answer.
 """
 
 import threading
+import time
 from collections.abc import Iterable
 
 MAX_ELSEWHERE = 1 << 16  # blocks; then those that were told first are forgotten
+MAX_DISTRUSTED = 1 << 14  # likewise
+DISTRUSTED_SECONDS = 3600.0  # after which no rank still writes what it had when the block was distrusted
 
 
 class Known:
@@ -14,7 +17,9 @@ class Known:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.contents: set[bytes] = set()  # content hashes
-        self.to_remove: list[bytes] = []  # distrusted; their files are still to be removed
+        # Content hashes, and when they were distrusted, in time.monotonic(); the oldest first. A
+        # rank may write such a block later, so each of its files that is seen is removed.
+        self._distrusted: dict[bytes, float] = {}
         # Content hashes, and the address of an engine that has stored them, perhaps on another
         # node: see `engine.offload.peers`. The engine's thread alone uses it.
         self._elsewhere: dict[bytes, str] = {}
@@ -25,13 +30,16 @@ class Known:
         """
         with self._lock:
             found |= self.contents - before
-            found.difference_update(self.to_remove)
-            self.contents = found
+            self.contents = found.difference(self._distrusted)
 
     def add(self, *contents: bytes) -> None:
-        """They have been stored."""
+        """They have been stored; of those that are distrusted nothing is believed."""
         with self._lock:
-            self.contents.update(contents)
+            self.contents.update(content for content in contents if content not in self._distrusted)
+
+    def lacks(self, content: bytes) -> bool:
+        """Whether it should be stored."""
+        return content not in self.contents and content not in self._distrusted
 
     def expect(self, contents: Iterable[bytes], address: str | None) -> None:
         """Another engine is said to have stored these: in this folder, or, if it has an address,
@@ -42,7 +50,8 @@ class Known:
             return
         for content in contents:
             self._elsewhere.pop(content, None)
-            self._elsewhere[content] = address
+            if content not in self._distrusted:
+                self._elsewhere[content] = address
         while len(self._elsewhere) > MAX_ELSEWHERE:
             del self._elsewhere[next(iter(self._elsewhere))]
 
@@ -67,9 +76,20 @@ class Known:
             self.contents.clear()
 
     def distrust(self, content: bytes) -> None:
-        """Its numbers are wrong: have its files in this folder removed."""
+        """Its numbers are wrong: have its files in this folder removed, and for long neither
+        believe that there are any nor store it.
+        """
         self._elsewhere.pop(content, None)
         with self._lock:
-            if content in self.contents:
-                self.contents.discard(content)
-                self.to_remove.append(content)
+            self.contents.discard(content)
+            self._distrusted.pop(content, None)
+            self._distrusted[content] = time.monotonic()
+            if len(self._distrusted) > MAX_DISTRUSTED:
+                del self._distrusted[next(iter(self._distrusted))]
+
+    def distrusted(self) -> set[bytes]:
+        """Of which no file may stay."""
+        with self._lock:
+            since = time.monotonic() - DISTRUSTED_SECONDS
+            self._distrusted = {content: when for content, when in self._distrusted.items() if when > since}
+            return set(self._distrusted)

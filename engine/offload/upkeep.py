@@ -6,7 +6,7 @@ import time
 
 from engine.errors import in_a_line
 from engine.offload.block_files import Folder, StoredFile
-from engine.offload.file_format import content_of, file_name
+from engine.offload.file_format import block_of
 from engine.offload.known import Known
 
 logger = logging.getLogger("squadron.offload")
@@ -23,11 +23,11 @@ class Upkeep:
     whichever engine wrote it. Other files are neither counted nor removed.
     """
 
-    def __init__(self, folder: Folder, layout: str, num_ranks: int, most_bytes: int, seconds: float = SECONDS) -> None:
+    def __init__(self, folder: Folder, layout: str, most_bytes: int, seconds: float = SECONDS) -> None:
         """`seconds`: between two looks."""
         self.known = Known()
         self._seconds = seconds
-        self._folder, self._layout, self._num_ranks, self._most_bytes = folder, layout, num_ranks, most_bytes
+        self._folder, self._layout, self._most_bytes = folder, layout, most_bytes
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="offload upkeep", daemon=True)
 
@@ -46,13 +46,12 @@ class Upkeep:
         """A failure is logged: the folder is then believed to be as it was."""
         before = set(self.known.contents)
         try:
-            self._remove_distrusted()
             files = self._bounded(sorted(self._folder.files(), key=lambda file: file.used))
+            found = self._trusted(files)
         except Exception as error:  # each filesystem has its own
             logger.warning("%s cannot be listed: %s", self._folder.uri, in_a_line(error))
             return
-        found = (content_of(file.name, self._layout, 0) for file in files)
-        self.known.listed({content for content in found if content is not None}, before)
+        self.known.listed(found, before)
 
     def _run(self) -> None:
         began = ended = 0.0
@@ -61,12 +60,19 @@ class Upkeep:
             self.look()
             ended = time.monotonic()
 
-    def _remove_distrusted(self) -> None:
-        while self.known.to_remove:
-            content = self.known.to_remove[0]  # the engine's thread adds behind it
-            for rank in range(self._num_ranks):
-                self._folder.remove(file_name(self._layout, content, rank))
-            del self.known.to_remove[0]
+    def _trusted(self, files: list[StoredFile]) -> set[bytes]:
+        """The blocks of this layout in files, by their first rank's; the others are removed, of
+        all ranks.
+        """
+        distrusted = self.known.distrusted()
+        found = set()
+        for file in files:
+            content, rank = block_of(file.name, self._layout) or (b"", None)
+            if content in distrusted:
+                self._folder.remove(file.name)
+            elif rank == 0:
+                found.add(content)
+        return found
 
     def _bounded(self, files: list[StoredFile]) -> list[StoredFile]:
         """Those that stay, of files in the order of their last use."""

@@ -91,7 +91,7 @@ class Shelf:
 
     def saved(self, slot: int, content: bytes) -> None:
         """The step being planned copies this content to the host."""
-        if content not in self._known.contents:
+        if self._known.lacks(content):
             self._saved[-1].append((slot, content))
 
     def take_transfers(self, written: Collection[int] = ()) -> tuple[Transfers, Transfers]:
@@ -108,7 +108,7 @@ class Shelf:
             slot, content = self._saved[0].pop(0)
             if slot in written:  # until then it may hold another's
                 self._saved[-1].append((slot, content))
-            elif self._host.content_of(slot) == content and content not in self._known.contents:
+            elif self._host.content_of(slot) == content and self._known.lacks(content):
                 stored.append((slot, content))
                 self._known.add(content)
         self._saved.append([])

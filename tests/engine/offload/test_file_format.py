@@ -2,17 +2,17 @@
 
 import pytest
 
-from engine.offload.file_format import content_of, file_name, is_block, is_unfinished, sealed, unsealed
+from engine.offload.file_format import block_of, file_name, is_block, is_unfinished, sealed, unsealed
 
 CONTENT, LAYOUT, DATA = bytes(range(16)), "fp_1-tp1pp1", bytes(range(256)) * 9
 NAME = file_name(LAYOUT, CONTENT, 3)
 
 
-def test_a_names_content() -> None:
-    assert content_of(NAME, LAYOUT, 3) == CONTENT
-    for wrong in (f"{NAME}.node.1.2.tmp", NAME.replace("00/", "01/"), "README", f"{LAYOUT}/zz/zz.3"):
-        assert content_of(wrong, LAYOUT, 3) is None
-    assert content_of(NAME, LAYOUT, 2) is content_of(NAME, "fp_2", 3) is None
+def test_which_block_a_name_is_of() -> None:
+    assert block_of(NAME, LAYOUT) == (CONTENT, 3)
+    for wrong in (f"{NAME}.node.1.2.tmp", NAME.replace("00/", "01/"), "README", f"{LAYOUT}/zz/zz.3", f"{NAME}x"):
+        assert block_of(wrong, LAYOUT) is None
+    assert block_of(NAME, "fp_2") is None
 
 
 def test_which_names_are_of_blocks() -> None:

@@ -23,7 +23,29 @@ def test_what_is_served_elsewhere_is_believed_until_it_is_missed() -> None:
     known.add(A)
     assert known.address_of(A) == HERE
     known.distrust(A)
-    assert not known.has(A) and known.to_remove == [A]
+    assert not known.has(A) and known.distrusted() == {A}
+
+
+def test_nothing_is_believed_of_what_is_distrusted_whoever_tells_it() -> None:
+    known = Known()
+    assert known.lacks(A)
+    known.distrust(A)
+    known.add(A, B)
+    known.expect([A], THERE)
+    known.expect([A], None)
+    known.listed({A, C}, before=set())
+    assert not known.has(A) and known.contents == {B, C}
+    assert not any(map(known.lacks, (A, B))), "nor is it stored"
+
+
+def test_few_are_distrusted_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_DISTRUSTED", 2)
+    known = Known()
+    for content in (A, B, A, C):
+        known.distrust(content)
+    assert known.distrusted() == {A, C}, "those that were distrusted last"
+    monkeypatch.setattr(module, "DISTRUSTED_SECONDS", 0.0)
+    assert known.distrusted() == set() and known.lacks(A)
 
 
 def test_few_of_them_are_remembered_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:

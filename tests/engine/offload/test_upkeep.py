@@ -28,7 +28,7 @@ def filled(folder: Path, layout: str, count: int, first: float) -> BlockFiles:
 
 
 def make_upkeep(folder: Path, most_bytes: int = 1 << 20) -> Upkeep:
-    return Upkeep(Folder(str(folder)), LAYOUT, 1, most_bytes)
+    return Upkeep(Folder(str(folder)), LAYOUT, most_bytes)
 
 
 def test_it_knows_what_is_there_of_its_layout(tmp_path: Path) -> None:
@@ -100,24 +100,20 @@ def test_distrusted_blocks_are_removed(tmp_path: Path) -> None:
     assert not (tmp_path / file_name(LAYOUT, contents(1)[0], 0)).exists()
 
 
-def test_a_block_that_is_distrusted_while_another_is_removed_is_removed_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    filled(tmp_path, LAYOUT, 3, 1e6)
-    upkeep = make_upkeep(tmp_path)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_distrusted_block_that_a_rank_writes_later_is_not_found_and_removed_again(tmp_path: Path, rank: int) -> None:
+    """It was queued when the block was distrusted, for a folder that takes long."""
+    filled(tmp_path, LAYOUT, 2, 1e6)
+    upkeep, (wrong, right) = make_upkeep(tmp_path), contents(2)
     upkeep.look()
-    first, second, third = contents(3)
-    remove = Folder.remove
-
-    def distrust_and_remove(self: Folder, name: str) -> None:
-        upkeep.known.distrust(second)
-        remove(self, name)
-
-    monkeypatch.setattr(Folder, "remove", distrust_and_remove)
-    upkeep.known.distrust(first)
+    upkeep.known.distrust(wrong)
     upkeep.look()
-    assert upkeep.known.contents == {third} and upkeep.known.to_remove == []
-    assert not (tmp_path / file_name(LAYOUT, second, 0)).exists()
+    files = BlockFiles(Folder(str(tmp_path)), LAYOUT, rank)
+    for _ in range(2):
+        files.write(wrong, bytes(SIZE))
+        upkeep.look()
+        assert upkeep.known.contents == {right}
+        assert files.read(wrong, SIZE) is None, "nor do other engines find it"
 
 
 def test_what_was_stored_or_distrusted_while_the_folder_was_listed_is_known(
@@ -136,10 +132,11 @@ def test_what_was_stored_or_distrusted_while_the_folder_was_listed_is_known(
 
     monkeypatch.setattr(Folder, "files", meanwhile)
     upkeep.look()
-    assert upkeep.known.contents == {second, third, stored} and upkeep.known.to_remove == [first]
+    assert upkeep.known.contents == {second, third, stored}
     monkeypatch.setattr(Folder, "files", files)
     upkeep.look()
     assert upkeep.known.contents == {second, third}, "nor was it written after all"
+    assert not (tmp_path / file_name(LAYOUT, first, 0)).exists()
 
 
 def test_a_folder_that_cannot_be_listed_is_believed_as_it_was(

@@ -98,7 +98,7 @@ def test_what_is_distrusted_while_it_is_fetched_does_not_count() -> None:
     shelf.fetch(A)
     shelf.distrust(A)
     shelf.answered([[shelf.held()[0], 1]], num_ranks=1)
-    assert host.lookup(A) is None and known.to_remove == [A]
+    assert host.lookup(A) is None and known.distrusted() == {A}
 
 
 @pytest.mark.parametrize("num_cpu_blocks", [4, 12, 23, 24, 200])
