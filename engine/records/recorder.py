@@ -165,9 +165,9 @@ class Recorder:
         shelf, (num_aside, num_aside_tokens) = blocks.last_shelf, scheduler.third_tier.fetching.aside()
         num_fetching, num_fetched = scheduler.third_tier.fetching.counts()
         return EngineStats(
-            num_requests_running=len({lane.group for lane in queues.running}),
+            num_requests_running=len(queues.running_groups),
             num_requests_waiting=queues.waiting.num_requests + num_aside,
-            num_requests_swapped=len({lane.group for lane in queues.swapped}),
+            num_requests_swapped=len(queues.swapped_groups),
             num_requests_fetching=num_fetching,
             num_requests_fetched=num_fetched,
             num_waiting_tokens=queues.waiting.num_tokens + num_aside_tokens,

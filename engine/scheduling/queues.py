@@ -8,7 +8,7 @@ from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
 from engine.scheduling.token_sets.held_sets import HeldSets
 from engine.scheduling.waiting.cohorts import Cohorts
 from engine.scheduling.waiting.lack import Lack
-from engine.scheduling.waiting.waiting_queue import WaitingQueue, count_adapter, insert, remove
+from engine.scheduling.waiting.waiting_queue import WaitingQueue, count, insert, remove
 
 
 class Queues:
@@ -25,7 +25,11 @@ class Queues:
         self.cohorts = Cohorts(num_stages)  # of the running lanes
         self.swapped: list[Lane] = []
         self.num_places = 0  # of the running lanes
-        self.running_adapters = Counter[str]()  # lanes, by the name of their adapter
+        # Lanes that run, by their request, and by the name of its adapter and by what that is.
+        self.running_groups = Counter[SequenceGroup]()
+        self.running_adapters = Counter[str]()
+        self.running_digests = Counter[str]()
+        self.swapped_groups = Counter[SequenceGroup]()
         self.held_sets = HeldSets()  # of the running lanes
         self._lacks: dict[Lane, Lack] = {}  # of those that were found not to fit
 
@@ -94,11 +98,11 @@ class Queues:
             case Status.RUNNING:
                 remove(self.running, lane)
                 self.cohorts.remove(lane)
-                self.num_places -= lane.num_places
-                count_adapter(self.running_adapters, lane, -1)
+                self._count_running(lane, -1)
                 self.held_sets.release(lane.group.token_set)
             case Status.SWAPPED:
                 remove(self.swapped, lane)
+                count(self.swapped_groups, lane.group, -1)
             case Status.ASIDE:
                 lane.group.aside.remove(lane)
         lane.status = to
@@ -109,13 +113,21 @@ class Queues:
             case Status.RUNNING:
                 insert(self.running, lane)
                 self.cohorts.add(lane)
-                self.num_places += lane.num_places
-                count_adapter(self.running_adapters, lane, 1)
+                self._count_running(lane, 1)
                 lane.group.set_number = self.held_sets.hold(lane.group.token_set)
             case Status.SWAPPED:
                 insert(self.swapped, lane)
+                count(self.swapped_groups, lane.group, 1)
             case Status.ASIDE:
                 lane.group.aside.append(lane)
+
+    def _count_running(self, lane: Lane, by: int) -> None:
+        self.num_places += by * lane.num_places
+        count(self.running_groups, lane.group, by)
+        adapter = lane.group.request.adapter
+        if adapter is not None:
+            count(self.running_adapters, adapter.name, by)
+            count(self.running_digests, adapter.digest, by)
 
     def _free(self, lane: Lane) -> None:
         for seq in lane.seqs:

@@ -171,12 +171,9 @@ class Scheduler:
 
     def _has_places(self, lane: Lane) -> bool:
         """Also for its adapter: those of the running lanes are all that a step may have."""
-        adapter = lane.group.request.adapter
-        if adapter is not None:
-            others = [other.group.request.adapter for other in self.queues.running]
-            digests = {other.digest for other in others if other is not None}
-            if adapter.digest not in digests and len(digests) >= self._max_loras:
-                return False
+        adapter, digests = lane.group.request.adapter, self.queues.running_digests
+        if adapter is not None and adapter.digest not in digests and len(digests) >= self._max_loras:
+            return False
         return self.budget.has_places(lane)
 
     def _schedule_newcomer(self, lane: Lane, plan: SchedulerOutputs) -> None:

@@ -7,9 +7,12 @@ from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from operator import attrgetter
+from typing import TypeVar
 
 from engine.scheduling.sequence import Lane, SequenceGroup, Status
 from engine.scheduling.waiting.fair_shares import FairShares
+
+T = TypeVar("T")
 
 _order = attrgetter("order")
 
@@ -26,13 +29,11 @@ def remove(queue: list[Lane], lane: Lane) -> None:
     del queue[index]
 
 
-def count_adapter(counts: Counter[str], lane: Lane, by: int) -> None:
-    """A lane has come, or left: names that are there no more leave with it."""
-    adapter = lane.group.request.adapter
-    if adapter is not None:
-        counts[adapter.name] += by
-        if not counts[adapter.name]:
-            del counts[adapter.name]
+def count(counts: Counter[T], key: T, by: int) -> None:
+    """So many have come, or left: keys that none is left of leave with the last."""
+    counts[key] += by
+    if not counts[key]:
+        del counts[key]
 
 
 class _KeyQueue:
@@ -85,7 +86,8 @@ class WaitingQueue:
         request = lane.group.request
         self.shares.join(request)
         insert(self._by_key.setdefault(request.share.key, _KeyQueue()).queue_of(lane), lane)
-        count_adapter(self.adapters, lane, 1)
+        if request.adapter is not None:
+            count(self.adapters, request.adapter.name, 1)
         self._num_lanes[lane.group] += 1
         if self._num_lanes[lane.group] == 1:
             self.num_tokens += len(lane.group.prompt_token_ids)
@@ -97,7 +99,8 @@ class WaitingQueue:
         if not of_key.passing and not of_key.others:
             del self._by_key[request.share.key]
         self.shares.leave(request)
-        count_adapter(self.adapters, lane, -1)
+        if request.adapter is not None:
+            count(self.adapters, request.adapter.name, -1)
         self._num_lanes[lane.group] -= 1
         if not self._num_lanes[lane.group]:
             del self._num_lanes[lane.group]

@@ -1,6 +1,7 @@
 """Random workloads for the engine on the history executor, and what each request must answer."""
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -311,6 +312,8 @@ def check_engine(engine: LLMEngine) -> None:
     for queue in (queues.waiting, queues.running, queues.swapped):
         assert [lane.order for lane in queue] == sorted(lane.order for lane in queue)
     assert queues.num_places == sum(lane.num_places for lane in queues.running)
+    assert queues.running_groups == Counter(lane.group for lane in queues.running)
+    assert queues.swapped_groups == Counter(lane.group for lane in queues.swapped)
     device: dict[int, int] = {}
     host: dict[int, int] = {}
     for lane in (*queues.waiting, *queues.running, *queues.swapped):
