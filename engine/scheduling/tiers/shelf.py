@@ -34,7 +34,8 @@ class Shelf:
         self._known = known
         self._stores_a_step = stores_a_step
         self._until = time.monotonic() + seconds
-        self._saved: deque[Transfers] = deque([[]])  # by step, the newest last
+        self._num_steps = 0  # that were planned
+        self._saved: deque[tuple[int, int, bytes]] = deque()  # (step, host block, content), the newest last
         self._fetching: dict[bytes, int] = {}  # content -> host block, which is held for it
         self._awaited_since = 0.0  # seconds of time.monotonic(): the last answer, or what was fetched first after it
         self._new_fetches: Transfers = []
@@ -67,11 +68,11 @@ class Shelf:
 
     @property
     def has_unstored(self) -> bool:
-        return any(self._saved)
+        return bool(self._saved)
 
     @property
     def num_unstored(self) -> int:
-        return sum(map(len, self._saved))
+        return len(self._saved)
 
     def want(self, seconds: float) -> None:
         """That long from now on, at least."""
@@ -92,26 +93,22 @@ class Shelf:
     def saved(self, slot: int, content: bytes) -> None:
         """The step being planned copies this content to the host."""
         if self._known.lacks(content):
-            self._saved[-1].append((slot, content))
+            self._saved.append((self._num_steps, slot, content))
 
     def take_transfers(self, written: Collection[int] = ()) -> tuple[Transfers, Transfers]:
         """What the step being planned stores and fetches, before it moves any blocks; `written`:
         the host blocks that it moves to.
         """
         stored: Transfers = []
-        while len(self._saved) > STEPS_BEFORE_STORE:
-            if not self._saved[0]:
-                self._saved.popleft()
-                continue
-            if len(stored) == self._stores_a_step:
-                break
-            slot, content = self._saved[0].pop(0)
+        last = self._num_steps - STEPS_BEFORE_STORE
+        while self._saved and self._saved[0][0] <= last and len(stored) < self._stores_a_step:
+            _, slot, content = self._saved.popleft()
             if slot in written:  # until then it may hold another's
-                self._saved[-1].append((slot, content))
+                self._saved.append((self._num_steps, slot, content))
             elif self._host.content_of(slot) == content and self._known.lacks(content):
                 stored.append((slot, content))
                 self._known.add(content)
-        self._saved.append([])
+        self._num_steps += 1
         self.num_stored += len(stored)
         fetched, self._new_fetches = self._new_fetches, []
         return stored, fetched

@@ -1,6 +1,7 @@
 """A test of the tests: bugs planted one at a time must show in the random walks."""
 
 import random
+from collections import deque
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from engine.scheduling.sequence import Sequence
 from engine.scheduling.thinking import Thinking
 from engine.scheduling.tiers.host_tier import HostTier
 from engine.scheduling.tiers.prefix_index import PrefixIndex
-from engine.scheduling.tiers.shelf import Shelf
+from engine.scheduling.tiers.shelf import STEPS_BEFORE_STORE, Shelf
 from engine.scheduling.waiting.waiting_queue import WaitingQueue
 from tests.engine.support.workloads import (
     essence,
@@ -121,8 +122,7 @@ def read_into_blocks_that_others_may_take(self, content, original=Shelf.fetch):
 
 
 def store_at_once(self, original=Shelf.take_transfers):
-    self._saved.appendleft(self._saved.pop())
-    self._saved.extend([[], []])
+    self._saved = deque((-STEPS_BEFORE_STORE, slot, content) for _, slot, content in self._saved)
     return original(self)
 
 
