@@ -6,21 +6,31 @@ from parallel.spec.published.fields import Fields
 from parallel.spec.published.scheme import BLOCK, Layout, Scheme
 
 FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized")
+_READ = "config_groups format ignore kv_cache_scheme quant_method quantization_status sparsity_config transform_config"
+_WITHOUT_INFLUENCE = "dequantize global_compression_ratio run_compressed use_optimized_inference version"
+# Of weights and of inputs. Types of scales and zero points are those of the tensors that are there.
+_ARGS = "actorder block_structure dynamic group_size num_bits strategy symmetric type"
+_ARGS_WITHOUT_INFLUENCE = "observer observer_kwargs scale_dtype zp_dtype"
 
 
 def read_compressed(fields: Fields) -> Scheme:
     """Raises UnsupportedModel."""
+    fields.check_known(_READ, _WITHOUT_INFLUENCE)
     fields.require("quantization_status", "compressed", default="compressed")
     fields.require("kv_cache_scheme", None)
     sparsity = fields.inner("sparsity_config")
     if sparsity is not None and sparsity.get("format") not in (None, "dense"):
         raise sparsity.refusal("format", sparsity.get("format"), "'dense'")
+    transforms = fields.inner("transform_config")
+    if transforms is not None and any(transforms.get(name) for name in transforms.all()):
+        raise fields.refusal("transform_config", fields.get("transform_config"), "none")
     groups = fields.inner("config_groups")
     names = [] if groups is None else sorted(groups.all())
     if groups is None or len(names) != 1:
         raise fields.refusal("config_groups", ", ".join(names), "one group")
     group = groups.inner(names[0])
     assert group is not None
+    group.check_known("format input_activations output_activations targets weights")
     form = group.get("format") or fields.get("format")
     if form not in FORMATS:
         raise fields.refusal("format", form, " or ".join(FORMATS))
@@ -30,7 +40,11 @@ def read_compressed(fields: Fields) -> Scheme:
     if group.get("output_activations") is not None:
         raise group.refusal("output_activations", group.get("output_activations"), "null")
     ignored = tuple(_pattern(name) for name in fields.names("ignore"))
-    return _read_weights(form, weights, group.inner("input_activations"), (*ignored, *_beside(group)))
+    inputs = group.inner("input_activations")
+    for args in (weights, inputs):
+        if args is not None:
+            args.check_known(_ARGS, _ARGS_WITHOUT_INFLUENCE)
+    return _read_weights(form, weights, inputs, (*ignored, *_beside(group)))
 
 
 def _read_weights(form: str, weights: Fields, inputs: Fields | None, ignored: tuple[re.Pattern[str], ...]) -> Scheme:

@@ -19,6 +19,17 @@ class Fields:
         """The fields' names."""
         return tuple(self._fields)
 
+    def check_known(self, read: str, without_influence: str = "") -> None:
+        """Names of fields, with spaces between. Raises UnsupportedModel if another one asks for
+        something: one of this name may change what is computed.
+        """
+        known = {*read.split(), *without_influence.split()}
+        for name, value in self._fields.items():
+            if name not in known and value:
+                raise UnsupportedModel(
+                    f"config.json: {self._where}.{name}={repr(value)[:200]} is not known here, and not computed"
+                )
+
     def require(self, name: str, *values: Any, default: Any = None) -> None:
         """Raise UnsupportedModel unless the field has one of these values."""
         found = self._fields.get(name, default)

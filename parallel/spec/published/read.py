@@ -31,6 +31,26 @@ REFUSED = {
     "higgs": "codebooks are not computed",
 }
 
+# Of quantization_config, by what AutoAWQ, AutoGPTQ, GPTQModel, AutoRound and transformers write.
+# Those without influence say how codes were found, or how another program is to compute with them.
+_CODES_READ = (
+    "act_bits backend bits checkpoint_format data_type dynamic format group_size is_marlin_format lm_head method "
+    "modules_in_block_to_quantize modules_to_not_convert pack_dtype quant_method"
+)
+_CODES_WITHOUT_INFLUENCE = (
+    "act_data_type act_dynamic act_group_aware act_group_size act_sym amp autoround_version batch_size "
+    "block_name_to_quantize cache_block_outputs damp_auto_increment damp_percent dataset disable_exllama do_fuse "
+    "enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input exllama_config fuse_max_seq_len "
+    "gradient_accumulate_steps iters low_cpu_mem_usage low_gpu_mem_usage lr max_input_length meta minmax_lr "
+    "model_file_base_name model_name_or_path model_seqlen module_name_preceding_first_block modules_to_fuse mse "
+    "nsamples pack_impl pad_token_id provider scale_dtype seqlen static_groups to_quant_block_names tokenizer "
+    "true_sequential use_cuda_fp16 use_exllama"
+)
+_FP8_READ = (
+    "activation_scheme expert_dtype fmt ignored_layers kv_cache_scheme modules_to_convert modules_to_not_convert "
+    "quant_method weight_block_size"
+)
+
 
 def read_scheme(hf_config: dict[str, Any]) -> Scheme | None:
     """None if the checkpoint is not quantized. Raises UnsupportedModel."""
@@ -53,7 +73,11 @@ def read_scheme(hf_config: dict[str, Any]) -> Scheme | None:
 
 
 def _read_awq(fields: Fields) -> Scheme:
+    fields.check_known(_CODES_READ + " version zero_point", _CODES_WITHOUT_INFLUENCE + " desc_act sym")
     fields.require("bits", 4)
+    _check_codes(fields)
+    fields.require("checkpoint_format", None, "gemm")
+    fields.require("format", None, "gemm")
     fields.require("zero_point", True, default=True)
     fields.require("version", "gemm", "GEMM", default="gemm")
     return Scheme(
@@ -63,15 +87,16 @@ def _read_awq(fields: Fields) -> Scheme:
         bits=4,
         group_size=fields.group_size("group_size", 128),
         has_zeros=True,
-        ignored=_as_parts(fields.names("modules_to_not_convert")),
+        ignored=(*_as_parts(fields.names("modules_to_not_convert")), *_passed_over(fields)),
     )
 
 
 def _read_gptq(fields: Fields) -> Scheme:
+    fields.check_known(_CODES_READ + " desc_act sym", _CODES_WITHOUT_INFLUENCE)
     fields.require("bits", 4, 8)
+    _check_codes(fields)
     fields.require("checkpoint_format", "gptq", "gptq_v2", "", default="gptq")
-    fields.require("lm_head", False, default=False)
-    fields.require("modules_in_block_to_quantize", None, default=None)
+    fields.require("format", None, "gptq", "gptq_v2", "")
     bits = fields.integer("bits", 4)
     return Scheme(
         method="gptq",
@@ -82,9 +107,21 @@ def _read_gptq(fields: Fields) -> Scheme:
         has_zeros=True,
         has_order=True,  # it is stored in any case
         shuffles=fields.boolean("desc_act", False),
-        zero_offset=0 if fields.get("checkpoint_format") == "gptq_v2" else 1,
+        zero_offset=0 if "gptq_v2" in (fields.get("checkpoint_format"), fields.get("format")) else 1,
         ignored=(*_as_parts(fields.names("modules_to_not_convert")), *_passed_over(fields)),
     )
+
+
+def _check_codes(fields: Fields) -> None:
+    """What AWQ and GPTQ have in common."""
+    fields.require("lm_head", False, default=False)
+    fields.require("modules_in_block_to_quantize", None)
+    fields.require("is_marlin_format", False, default=False)
+    fields.require("pack_dtype", "int32", default="int32")
+    fields.require("data_type", "int", default="int")
+    fields.require("act_bits", None, 16, 32)
+    if fields.get("backend") == "llm-awq":
+        raise fields.refusal("backend", "llm-awq", "another one")
 
 
 def _passed_over(fields: Fields) -> tuple[re.Pattern[str], ...]:
@@ -102,6 +139,10 @@ def _passed_over(fields: Fields) -> tuple[re.Pattern[str], ...]:
 
 
 def _read_fp8(fields: Fields) -> Scheme:
+    fields.check_known(_FP8_READ, "dequantize scale_fmt")
+    fields.require("modules_to_convert", None)
+    fields.require("kv_cache_scheme", None)
+    fields.require("expert_dtype", "fp8", default="fp8")
     fields.require("fmt", "e4m3", "float8_e4m3fn", default="e4m3")
     fields.require("activation_scheme", "dynamic", default="dynamic")
     fields.require("weight_block_size", [BLOCK, BLOCK])

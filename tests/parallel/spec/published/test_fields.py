@@ -51,5 +51,11 @@ def test_defaults() -> None:
         inner.require("deep", 4)
 
 
+def test_fields_that_are_not_known() -> None:
+    Fields({"read": 1, "other": 2, "empty": {}, "null": None}).check_known("read null", "other another")
+    with pytest.raises(UnsupportedModel, match=r"quantization_config\.new='x' is not known here, and not computed"):
+        Fields({"read": 1, "new": "x"}).check_known("read")
+
+
 def test_a_long_value_is_cut() -> None:
     assert len(refused({"x": "a" * 10_000}, "integer", "x", 8)) < 400

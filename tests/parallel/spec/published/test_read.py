@@ -33,6 +33,73 @@ def test_the_formats_that_are_read(name: str) -> None:
     assert scheme_of(FORMATS[name].config).is_quantized(Q_PROJ)
 
 
+# As programs write them, with all that has no influence.
+AS_WRITTEN = {
+    "AutoAWQ": AWQ | {"modules_to_not_convert": None},
+    "transformers, of AWQ": AWQ
+    | {"backend": "autoawq", "do_fuse": False, "exllama_config": None, "fuse_max_seq_len": None}
+    | {"modules_to_fuse": None, "modules_to_not_convert": ["visual"], "batch_size": 1, "true_sequential": True}
+    | {"cache_block_outputs": True, "damp_percent": 0.1, "desc_act": False, "sym": True, "format": "gemm"},
+    "AutoGPTQ": GPTQ
+    | {"damp_percent": 0.01, "static_groups": False, "true_sequential": True, "model_name_or_path": None}
+    | {"model_file_base_name": "model", "is_marlin_format": False},
+    "transformers, of GPTQ": GPTQ
+    | {"batch_size": 1, "block_name_to_quantize": "model.layers", "cache_block_outputs": True, "damp_percent": 0.01}
+    | {"dataset": "c4", "exllama_config": {"version": 1}, "max_input_length": None, "model_seqlen": 2048}
+    | {"module_name_preceding_first_block": ["model.embed_tokens"], "modules_in_block_to_quantize": None}
+    | {"pad_token_id": None, "tokenizer": None, "true_sequential": True, "use_cuda_fp16": False, "use_exllama": True},
+    "GPTQModel": GPTQ
+    | {"lm_head": False, "method": "gptq", "format": "gptq", "checkpoint_format": "gptq", "pack_dtype": "int32"}
+    | {"meta": {"quantizer": ["gptqmodel:5.7.0"], "damp_percent": 0.05, "mse": 0.0}, "pack_impl": "cpu"},
+    "GPTQModel, of AWQ": AWQ
+    | {"lm_head": False, "desc_act": False, "format": "gemm", "checkpoint_format": "gemm", "pack_dtype": "int32"},
+    "AutoRound": GPTQ
+    | {"autoround_version": "0.4.5", "amp": True, "batch_size": 8, "data_type": "int", "iters": 512, "lr": 0.002}
+    | {"enable_minmax_tuning": True, "enable_quanted_input": True, "minmax_lr": 0.002, "nsamples": 512, "act_bits": 16}
+    | {"scale_dtype": "torch.float16", "seqlen": 2048, "low_gpu_mem_usage": True, "gradient_accumulate_steps": 1},
+    "llm-compressor": packed_with(actorder="static", block_structure=None, dynamic=False, observer="mse")
+    | {"global_compression_ratio": None, "kv_cache_scheme": None, "sparsity_config": {}, "transform_config": {}}
+    | {"version": "0.12.2"},
+    "llm-compressor, of types": packed_with(observer_kwargs={"maxshrink": 0.2}, scale_dtype=None, zp_dtype="torch.int8")
+    | {"sparsity_config": {"format": "dense", "global_sparsity": 0.1}, "transform_config": {"config_groups": {}}},
+    "transformers, of FP8": FP8 | {"modules_to_not_convert": ["lm_head"], "scale_fmt": "float", "dequantize": False},
+}
+
+
+@pytest.mark.parametrize("program", AS_WRITTEN)
+def test_what_has_no_influence_is_accepted(program: str) -> None:
+    assert scheme_of(AS_WRITTEN[program]).is_quantized(Q_PROJ)
+
+
+HADAMARD = {"config_groups": {"u": {"type": "hadamard", "apply": [{"targets": ["Linear"], "location": "input"}]}}}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (packed_with() | {"transform_config": HADAMARD}, "transform_config={.*hadamard.*} is not supported; none is"),
+        (packed_with() | {"spin": [1]}, r"quantization_config\.spin=\[1\] is not known here, and not computed"),
+        (packed_with(scale_format="ue5m3"), r"group_0\.weights\.scale_format='ue5m3' is not known here"),
+        (compressed("int-quantized", WEIGHTS | {"num_bits": 8}, {"smooth": 2}), r"input_activations\.smooth=2 is not"),
+        (AWQ | {"rotation": "hadamard"}, "rotation='hadamard' is not known here"),
+        (AWQ | {"backend": "llm-awq"}, "backend='llm-awq'"),
+        (AWQ | {"checkpoint_format": "gemv"}, "checkpoint_format='gemv'"),
+        (GPTQ | {"rotation": "hadamard"}, "rotation='hadamard' is not known here"),
+        (GPTQ | {"is_marlin_format": True}, "is_marlin_format=True"),
+        (GPTQ | {"pack_dtype": "int16"}, "pack_dtype='int16'"),
+        (GPTQ | {"format": "bitblas"}, "format='bitblas'"),
+        (GPTQ | {"act_bits": 8}, "act_bits=8"),
+        (GPTQ | {"extra_config": {"model.layers.0": {"bits": 8}}}, "extra_config={.*} is not known here"),
+        (FP8 | {"expert_dtype": "fp4"}, "expert_dtype='fp4'"),
+        (FP8 | {"modules_to_convert": ["embed_tokens"]}, "modules_to_convert="),
+        (FP8 | {"online_rotation": True}, "online_rotation=True is not known here"),
+    ],
+)
+def test_what_is_not_known_is_refused(config: Any, message: str) -> None:
+    with pytest.raises(UnsupportedModel, match=message):
+        read_scheme({"quantization_config": config})
+
+
 def test_a_checkpoint_may_be_plain() -> None:
     assert read_scheme({}) is None
     assert read_scheme({"quantization_config": None}) is None
@@ -55,6 +122,7 @@ def test_tensors_that_stand_for_a_weight() -> None:
         (AWQ | {"modules_to_not_convert": ["mlp.gate", "layers.3.self_attn"]}, (False, True, True)),
         (AWQ | {"modules_to_not_convert": ["model.layers.3.self_attn.q_proj"]}, (False, True, True)),
         (AWQ | {"modules_to_not_convert": ["layers.3"]}, (False, True, False)),
+        (AWQ | {"dynamic": {"-:.*experts": {}}}, (True, True, False)),
         (GPTQ | {"dynamic": {"-:.*experts": {}, "-:layers.30": {}}}, (True, True, False)),
         (packed_with() | {"ignore": ["re:.*mlp.*"]}, (True, False, False)),
         (packed_with() | {"ignore": [Q_PROJ, "lm_head"]}, (False, True, True)),
