@@ -27,7 +27,12 @@ SMALL = (
 
 
 def small_files(files: tuple[RemoteFile, ...], title: str) -> tuple[RemoteFile, ...]:
-    """All that is needed but the weights. Raises InvalidConfig if it is no model."""
+    """All that is needed but the weights. Raises InvalidConfig if it is no model, or if a file
+    would have its place outside of the model's folder.
+    """
+    for file in files:
+        if file.name.startswith("/") or ".." in file.name.split("/"):
+            raise InvalidConfig(f"{title} has {file.name}, which is no name of a file below it")
     small = tuple(file for file in files if any(fnmatchcase(file.name, pattern) for pattern in SMALL))
     if all(file.name != "config.json" for file in small):
         others = ", ".join(file.name for file in files[:5]) or "nothing"

@@ -14,15 +14,14 @@ from huggingface_hub import (
     constants,
     errors,
     get_token,
-    hf_hub_download,
     hf_hub_url,
     try_to_load_from_cache,
 )
-from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub.file_download import _create_symlink, repo_folder_name
 from huggingface_hub.utils import _headers, _http
 
 from cluster.download.store import Interrupted, RemoteFile, Unreachable
-from cluster.download.transfer import Patience
+from cluster.download.transfer import Patience, is_there
 from engine.config import is_hub_name
 from engine.errors import InvalidConfig, in_a_line
 
@@ -75,12 +74,14 @@ class Hub:
         return self._root / "blobs" / file.etag
 
     def folder(self, files: tuple[RemoteFile, ...]) -> Path:
-        """Has huggingface_hub enter the files in its cache; their bytes are there."""
-        with _explained(self._repo, self._commit, self._cache):
-            for file in files:
-                hf_hub_download(
-                    self._repo, file.name, revision=self._commit, cache_dir=self._cache, endpoint=endpoint()
-                )
+        """Enters the files in huggingface_hub's cache as itself does, without asking the hub again:
+        their bytes are there.
+        """
+        for file in files:
+            path = self._snapshot / file.name
+            if not is_there(path, file):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _create_symlink(str(self.place(file)), str(path))
         return self._snapshot
 
     def cached(self) -> Path | None:

@@ -1,4 +1,6 @@
-"""A lock by which one process of a node fetches a model while the others wait, and say so."""
+"""Locks by which one process of a node fetches a model, or a file that models share, while the
+others wait, and say so.
+"""
 
 import contextlib
 import fcntl
@@ -10,6 +12,7 @@ from pathlib import Path
 
 TELL_SECONDS = 10.0
 LOOK_SECONDS = 0.2
+ANOTHER = "another process of this node"
 
 Tell = Callable[[str], object]
 
@@ -26,12 +29,7 @@ def node_lock(path: Path, what: str, tell: Tell) -> Iterator[None]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        told = -TELL_SECONDS
-        while not _take(file.fileno()):
-            if time.monotonic() - told >= TELL_SECONDS:
-                told = time.monotonic()
-                tell(f"Waiting for {path.read_text() or 'another process of this node'}, which fetches {what}")
-            time.sleep(LOOK_SECONDS)
+        _wait(file.fileno(), lambda: path.read_text() or ANOTHER, what, tell)
         note(path, f"process {os.getpid()}")
         yield
         note(path, "")
@@ -40,6 +38,28 @@ def node_lock(path: Path, what: str, tell: Tell) -> Iterator[None]:
 def note(path: Path, text: str) -> None:
     """What waiting processes report."""
     path.write_text(text)
+
+
+@contextlib.contextmanager
+def growing(path: Path, what: str, tell: Tell) -> Iterator[None]:
+    """A file that whoever holds it appends to, while others wait, as in `node_lock`: made unless it
+    is there, and again if it was moved away or removed meanwhile.
+    """
+    while True:
+        with path.open("ab") as file:
+            _wait(file.fileno(), lambda: ANOTHER, what, tell)
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                yield
+                return
+
+
+def _wait(descriptor: int, holder: Callable[[], str], what: str, tell: Tell) -> None:
+    told = -TELL_SECONDS
+    while not _take(descriptor):
+        if time.monotonic() - told >= TELL_SECONDS:
+            told = time.monotonic()
+            tell(f"Waiting for {holder()}, which fetches {what}")
+        time.sleep(LOOK_SECONDS)
 
 
 def _take(descriptor: int) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cluster.download.node_lock import Tell, say
+from cluster.download.node_lock import Tell, growing, say
 from cluster.download.store import Interrupted, RemoteFile, Store
 from cluster.memory import human
 from engine.errors import InvalidConfig
@@ -53,7 +53,7 @@ class Patience:
 def missing(store: Store, files: Sequence[RemoteFile]) -> list[RemoteFile]:
     """Those that are not in their places, each once."""
     by_place = {store.place(file): file for file in files}
-    return [file for place, file in by_place.items() if not (place.is_file() and place.stat().st_size == file.size)]
+    return [file for place, file in by_place.items() if not is_there(place, file)]
 
 
 def bytes_left(store: Store, files: Sequence[RemoteFile]) -> int:
@@ -86,38 +86,47 @@ def transfer(store: Store, files: Sequence[RemoteFile], progress: Progress, tell
 
 
 def _bring(store: Store, file: RemoteFile, progress: Progress, tell: Tell) -> None:
+    """Two models, or revisions, that have the file in common have one place for it."""
     place = store.place(file)
     partial = _partial(place)
     partial.parent.mkdir(parents=True, exist_ok=True)
-    if _size(partial) > file.size:
-        partial.unlink()
-    try:
-        _receive(store, file, partial, progress, Patience(tell))
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        needed, free = bytes_left(store, [file]), shutil.disk_usage(partial.parent).free
-        raise InvalidConfig(_no_room(store, partial.parent, needed, free)) from None
-    if not has_digest(partial, file):
-        partial.unlink()
-        raise InvalidConfig(f"{store.title}: what came of {file.name} has not the digest {file.digest}; try again")
-    os.replace(partial, place)
+    with growing(partial, file.name, tell):
+        if is_there(place, file):
+            partial.unlink()  # made anew, by waiting for who brought it
+            return
+        if _size(partial) > file.size:
+            os.truncate(partial, 0)
+        try:
+            _receive(store, file, partial, progress, Patience(tell))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            needed, free = bytes_left(store, [file]), shutil.disk_usage(partial.parent).free
+            raise InvalidConfig(_no_room(store, partial.parent, needed, free)) from None
+        if not has_digest(partial, file):
+            partial.unlink()
+            raise InvalidConfig(f"{store.title}: what came of {file.name} has not the digest {file.digest}; try again")
+        os.replace(partial, place)
 
 
 def _receive(store: Store, file: RemoteFile, partial: Path, progress: Progress, patience: Patience) -> None:
-    while (start := _size(partial)) < file.size or not partial.exists():
+    while (start := _size(partial)) < file.size:
         reason, asked = f"it sent {start} of {file.size} bytes", None
         try:
             with partial.open("ab") as out:
-                for piece in store.pieces(file, start, file.size) if file.size else ():
+                for piece in store.pieces(file, start, file.size):
                     out.write(piece)
                     progress(len(piece))
         except Interrupted as error:
             reason, asked = str(error), error.asked
         if _size(partial) > start:
             patience.renew()
-        elif file.size and not patience.wait(f"{store.title}: {reason}", asked):
+        elif not patience.wait(f"{store.title}: {reason}", asked):
             raise InvalidConfig(f"{store.title}: {file.name} cannot be fetched whole: {reason}; start again to go on")
+
+
+def is_there(path: Path, file: RemoteFile) -> bool:
+    return path.is_file() and path.stat().st_size == file.size
 
 
 def has_digest(path: Path, file: RemoteFile) -> bool:

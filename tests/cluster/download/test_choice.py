@@ -51,3 +51,9 @@ def test_a_folder_without_config_is_no_model() -> None:
         small_files(remote("a", "b"), "x")
     with pytest.raises(InvalidConfig, match="it has nothing"):
         small_files((), "x")
+
+
+@pytest.mark.parametrize("name", ["additional_chat_templates/../../evil.jinja", "../model.safetensors", "/etc/motd"])
+def test_a_file_outside_of_the_folder_is_none_of_the_model(name: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"x has {name}, which is no name of a file below it"):
+        small_files(remote("config.json", name), "x")

@@ -347,6 +347,44 @@ def test_others_of_the_node_wait_and_say_so(hub: SmallHub, config: EngineConfig)
     assert [start for name, start in hub.ranges if name == WEIGHTS] == [0]
 
 
+def test_revisions_that_share_a_file_fetch_it_once(hub: SmallHub, config: EngineConfig) -> None:
+    """At the same time: the one waits for what the other one brings, and neither loses it."""
+    hub.halt_after = 1 << 20
+    before = pinned(config)
+    found: list[EngineConfig] = []
+    first = threading.Thread(target=lambda: found.append(fetched(before)))
+    first.start()
+    assert hub.has_halted.wait(60)
+    hub.halt_after = None
+    hub.add(NAME, DEMO, **{"generation_config.json": b'{"temperature": 0.5}'})
+    lines: list[str] = []
+
+    def told(line: str) -> None:
+        lines.append(line)
+        if line.startswith("Waiting"):
+            hub.go_on.set()
+
+    later = fetched(config, told)
+    hub.go_on.set()
+    first.join()
+    assert [each.source for each in found] == [before.source] and later.source != before.source
+    assert lines[1:] == [f"Waiting for another process of this node, which fetches {WEIGHTS}"]
+    assert [start for name, start in hub.ranges if name == WEIGHTS] == [0]
+    for each in (found[0], later):
+        assert (Path(each.model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+    assert list(Path(later.model).parents[1].glob(f"blobs/*{PARTIAL}")) == []
+
+
+def test_what_came_is_entered_without_asking_again(hub: SmallHub, config: EngineConfig) -> None:
+    """A hub that is busy by then would make a start fail that has all it needs."""
+    hub.add(NAME, DEMO, **{"additional_chat_templates/tool_use.jinja": b"t"})
+    folder = Path(fetched(config).model)
+    assert [request for request in hub.requests if request.startswith("HEAD")] == []
+    links = {path: path.readlink() for path in folder.rglob("*") if not path.is_dir()}
+    assert all(link.parts[-2] == "blobs" and not link.is_absolute() for link in links.values())
+    assert (folder / "additional_chat_templates" / "tool_use.jinja").read_bytes() == b"t"
+
+
 def test_a_disk_that_is_too_small(hub: SmallHub, config: EngineConfig, small_disk: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"takes 6\.\d+ MiB more in .*disk.* free there; download_dir names"):
         fetched(config.model_copy(update={"download_dir": str(small_disk)}))
