@@ -33,7 +33,7 @@ def small_files(files: tuple[RemoteFile, ...], title: str) -> tuple[RemoteFile, 
     for file in files:
         if file.name.startswith("/") or ".." in file.name.split("/"):
             raise InvalidConfig(f"{title} has {file.name}, which is no name of a file below it")
-    small = tuple(file for file in files if any(fnmatchcase(file.name, pattern) for pattern in SMALL))
+    small = tuple(filter(_is_small, files))
     if all(file.name != "config.json" for file in small):
         others = ", ".join(file.name for file in files[:5]) or "nothing"
         has = told_by(file.name for file in files) or f"it has {others}"
@@ -55,6 +55,17 @@ def weight_files(files: tuple[RemoteFile, ...], index: bytes | None, title: str)
         return tuple(by_name[name] for name in sorted(set(_weight_map(index, title).values())))
     except KeyError as error:
         raise InvalidConfig(f"{title}: {INDEX_FILE} names {error.args[0]}, which is not there") from None
+
+
+def files_of_model(files: tuple[RemoteFile, ...]) -> tuple[RemoteFile, ...]:
+    """All that `small_files` and `weight_files` choose from, whatever an index says."""
+    has_one = any(file.name == SINGLE_FILE for file in files)
+    weights = SINGLE_FILE if has_one else "*.safetensors"
+    return tuple(file for file in files if _is_small(file) or fnmatchcase(file.name, weights))
+
+
+def _is_small(file: RemoteFile) -> bool:
+    return any(fnmatchcase(file.name, pattern) for pattern in SMALL)
 
 
 @dataclass(frozen=True, slots=True)

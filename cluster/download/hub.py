@@ -70,6 +70,9 @@ class Hub:
                 left -= len(kept)
                 yield kept
 
+    def tells_digest(self, file: RemoteFile) -> bool:
+        return True
+
     def place(self, file: RemoteFile) -> Path:
         return self._root / "blobs" / file.etag
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import fsspec
 
+from cluster.download.choice import files_of_model
 from cluster.download.store import Interrupted, RemoteFile, Unreachable
 from engine.errors import InvalidConfig, in_a_line
 
@@ -54,6 +55,20 @@ class ObjectStore:
                     raise _explained(error, f"{self._uri}/{file.name}") from None
                 raise Interrupted(in_a_line(error)) from None
 
+    def tells_digest(self, file: RemoteFile) -> bool:
+        """Not of what S3 encrypts with a key of KMS or of the client: an ETag that looks like MD5
+        is something else then.
+        """
+        if not hasattr(self._fs, "call_s3"):
+            return True
+        bucket, key, _ = self._fs.split_path(f"{self._path.rstrip('/')}/{file.name}")
+        try:
+            head = self._fs.call_s3("head_object", Bucket=bucket, Key=key)
+        except Exception as error:  # each filesystem has its own
+            raise _explained(error, f"{self._uri}/{file.name}") from None
+        is_of_kms = str(head.get("ServerSideEncryption")).startswith("aws:kms")
+        return not (is_of_kms or head.get("SSECustomerAlgorithm"))
+
     def place(self, file: RemoteFile) -> Path:
         return self._folder / file.name
 
@@ -73,8 +88,9 @@ def pin(uri: str) -> str:
 
 
 def listing_digest(files: tuple[RemoteFile, ...]) -> str:
-    """Other contents have another one, as far as the store tells."""
-    return hashlib.sha256(repr([(file.name, file.size, file.etag) for file in files]).encode()).hexdigest()[:16]
+    """Of those that are read: other contents have another one, as far as the store tells."""
+    read = [(file.name, file.size, file.etag) for file in files_of_model(files)]
+    return hashlib.sha256(repr(read).encode()).hexdigest()[:16]
 
 
 def _open(uri: str) -> tuple[Any, str]:

@@ -12,7 +12,7 @@ from cluster.checkpoint.files import LENGTH_BYTES, MAX_HEADER_BYTES
 from cluster.download.choice import small_files, weight_files
 from cluster.download.fetch import cached
 from cluster.download.store import Interrupted, RemoteFile, Store, Unreachable
-from cluster.download.transfer import NUM_THREADS, Patience, has_digest
+from cluster.download.transfer import NUM_THREADS, Patience, verify
 from engine.errors import InvalidConfig
 from parallel.spec.stored import INDEX_FILE
 
@@ -55,8 +55,7 @@ def _each(write: Write, store: Store, files: tuple[RemoteFile, ...], folder: Pat
 
 def _write_whole(store: Store, file: RemoteFile, path: Path, tell: _Tell) -> None:
     path.write_bytes(_read(store, file, 0, file.size, tell))
-    if not has_digest(path, file):
-        raise InvalidConfig(f"{store.title}: what came of {file.name} has not the digest {file.digest}; try again")
+    verify(store, file, path)
 
 
 def _write_header(store: Store, file: RemoteFile, path: Path, tell: _Tell) -> None:

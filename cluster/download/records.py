@@ -56,6 +56,17 @@ class Records:
         if all(file.name in sizes for file in others):
             _write(self._path(source, has_weights), folder, sizes)
 
+    def last(self, name: str) -> str | None:
+        """The revision of the model of this name that was fetched last; None if none was."""
+        try:
+            return self._last(name).read_text(encoding="utf-8") or None
+        except OSError:
+            return None
+
+    def note_last(self, source: str) -> None:
+        name, _, revision = source.rpartition("@")
+        _replace(self._last(name), revision)
+
     def lock(self, source: str) -> Path:
         return self.root / "locks" / slug(source)
 
@@ -66,6 +77,9 @@ class Records:
     def files(self, source: str) -> Path:
         """Where the files of an object store are kept."""
         return self.root / "models" / slug(source)
+
+    def _last(self, name: str) -> Path:
+        return self.root / "last" / slug(name)
 
     def _path(self, source: str, has_weights: bool, suffix: str = "") -> Path:
         return self.root / "fetched" / f"{slug(source)}{'' if has_weights else '.bare'}{suffix}.json"
@@ -86,9 +100,13 @@ def _read(path: Path) -> tuple[Path | None, dict[str, int]]:
 
 
 def _write(path: Path, folder: Path, sizes: dict[str, int]) -> None:
+    _replace(path, json.dumps({"folder": str(folder), "files": sizes}, indent=1))
+
+
+def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps({"folder": str(folder), "files": sizes}, indent=1), encoding="utf-8")
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)
 
 

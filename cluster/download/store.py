@@ -63,6 +63,11 @@ class Store(Protocol):
     def pieces(self, file: RemoteFile, start: int, stop: int) -> Iterator[bytes]:
         """The file's bytes from `start` to `stop`. Raises Interrupted, InvalidConfig."""
 
+    def tells_digest(self, file: RemoteFile) -> bool:
+        """Whether its digest is one of its bytes, asked where these have another one. Raises
+        InvalidConfig.
+        """
+
     def place(self, file: RemoteFile) -> Path:
         """Where its bytes are kept on this node."""
 

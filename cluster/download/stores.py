@@ -4,15 +4,15 @@ import importlib
 from typing import Any
 
 from cluster.download.records import Records
-from cluster.download.store import Store
+from cluster.download.store import Store, Unreachable
 from engine.checkpoint.elsewhere import check_place
 from engine.config import HUB_SCHEME
 from engine.errors import InvalidConfig
 
 
 def pin(model: str, name: str, revision: str | None, download_dir: str | None) -> tuple[str, str | None]:
-    """A name with its present revision, as NAME@REVISION; and, if only the cache was asked, why.
-    `model`: the name as it was given. Raises InvalidConfig.
+    """A name with its present revision, as NAME@REVISION; and, if the store does not answer and it
+    is the one that was fetched last, why. `model`: the name as it was given. Raises InvalidConfig.
     """
     check_place(model, name)
     scheme, _, rest = name.partition("://")
@@ -21,7 +21,13 @@ def pin(model: str, name: str, revision: str | None, download_dir: str | None) -
         return f"{name}@{commit}", why_old
     if revision is not None:
         raise InvalidConfig(f"revision={revision} is of a model of the hub; {scheme}:// has no revisions")
-    return f"{name}@{_module('object_store').pin(name)}", None
+    try:
+        return f"{name}@{_module('object_store').pin(name)}", None
+    except Unreachable as error:
+        last = Records(download_dir).last(name)
+        if last is None:
+            raise
+        return f"{name}@{last}", error.reason
 
 
 def open_store(source: str, download_dir: str | None) -> Store:
@@ -36,10 +42,12 @@ def open_store(source: str, download_dir: str | None) -> Store:
 
 
 def remember(source: str, revision: str | None, download_dir: str | None) -> None:
-    """Note, for when the hub cannot be asked, what the revision stood for."""
+    """Note, for when the hub or the store cannot be asked, what the name and revision stood for."""
     if source.startswith(HUB_SCHEME):
         repo, _, commit = source.removeprefix(HUB_SCHEME).rpartition("@")
         _module("hub").remember(repo, revision, commit, download_dir)
+    else:
+        Records(download_dir).note_last(source)
 
 
 def _module(name: str) -> Any:

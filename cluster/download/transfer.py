@@ -103,9 +103,11 @@ def _bring(store: Store, file: RemoteFile, progress: Progress, tell: Tell) -> No
                 raise
             needed, free = bytes_left(store, [file]), shutil.disk_usage(partial.parent).free
             raise InvalidConfig(_no_room(store, partial.parent, needed, free)) from None
-        if not has_digest(partial, file):
+        try:
+            verify(store, file, partial)
+        except InvalidConfig:
             partial.unlink()
-            raise InvalidConfig(f"{store.title}: what came of {file.name} has not the digest {file.digest}; try again")
+            raise
         os.replace(partial, place)
 
 
@@ -129,8 +131,13 @@ def is_there(path: Path, file: RemoteFile) -> bool:
     return path.is_file() and path.stat().st_size == file.size
 
 
-def has_digest(path: Path, file: RemoteFile) -> bool:
-    """Whether the file's bytes are those that the store promised, as far as it did."""
+def verify(store: Store, file: RemoteFile, path: Path) -> None:
+    """Raises InvalidConfig if what came, in `path`, is not what the store promised."""
+    if not _has_digest(path, file) and store.tells_digest(file):
+        raise InvalidConfig(f"{store.title}: what came of {file.name} has not the digest {file.digest}; try again")
+
+
+def _has_digest(path: Path, file: RemoteFile) -> bool:
     kind, _, expected = (file.digest or "").partition(":")
     if not expected:
         return _size(path) == file.size

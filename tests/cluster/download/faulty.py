@@ -20,6 +20,7 @@ class Faulty:
     url: str = ""
     refuses: str = ""  # paths that have this in them
     refusal: bytes = b""  # the body of such an answer
+    replaces: dict[str, str] = field(default_factory=dict)  # in short answers, what by what
     num_cut: int = 0  # of the next large answers, which end in their middle
     num_large: int = 0  # such answers so far
     sent: Counter[str] = field(default_factory=Counter)  # bytes of answers to GET, by the end of their paths
@@ -32,6 +33,9 @@ class Faulty:
         if environ["REQUEST_METHOD"] == "GET":
             self.sent[environ["PATH_INFO"].rpartition("/")[2]] += len(body)
         if len(body) < 1 << 20:
+            for what, by in self.replaces.items():
+                assert len(what) == len(by)
+                body = body.replace(what.encode(), by.encode())
             return [body]
         self.num_large += 1
         if self.num_cut:

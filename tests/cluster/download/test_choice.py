@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cluster.download.choice import small_files, weight_files
+from cluster.download.choice import files_of_model, small_files, weight_files
 from cluster.download.store import RemoteFile
 from engine.errors import InvalidConfig
 
@@ -28,6 +28,14 @@ def test_weights_are_one_file_or_those_of_the_index() -> None:
     index = json.dumps({"weight_map": {"a": parts[1], "b": parts[0], "c": parts[1]}}).encode()
     assert names(weight_files(remote("other.safetensors", *parts), index, "x")) == list(parts)
     assert names(weight_files(remote("model.safetensors", *parts), index, "x")) == ["model.safetensors"]
+
+
+def test_files_that_make_a_model_what_it_is() -> None:
+    parts = ["model-1.safetensors", "model-2.safetensors"]
+    others = ["README.md", "optimizer.pt"]
+    assert names(files_of_model(remote("config.json", *others, *parts))) == ["config.json", *parts]
+    whole = remote("config.json", "model.safetensors", *others, *parts)
+    assert names(files_of_model(whole)) == ["config.json", "model.safetensors"]
 
 
 @pytest.mark.parametrize(

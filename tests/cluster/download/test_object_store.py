@@ -2,6 +2,7 @@
 Google's store, spoken by an emulator; the clients are s3fs and gcsfs.
 """
 
+import hashlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -62,6 +63,7 @@ def module_server() -> Iterator[Faulty]:
 def server(module_server: Faulty) -> Faulty:
     """S3's."""
     module_server.refuses, module_server.num_cut, module_server.num_large = "", 0, 0
+    module_server.replaces = {}
     return module_server
 
 
@@ -159,6 +161,50 @@ def test_all_nodes_fetch_the_same_files(bucket: Bucket, config: EngineConfig, tm
 
 
 @of_all
+def test_what_is_not_read_may_change(bucket: Bucket, config: EngineConfig) -> None:
+    first = pinned(config)
+    for name in ("README.md", "optimizer.pt", "runs/events", "other.safetensors"):
+        bucket.put(name, b"of a training that goes on")
+    assert pinned(config) == first
+    assert (Path(fetched(first).model) / WEIGHTS).exists()
+
+
+def unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+@of_s3
+def test_a_start_without_the_store(bucket: Bucket, config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what was fetched last, and not by what was fetched in part."""
+    before = fetched(config)
+    bucket.put("generation_config.json", b"{}")
+    found = fetched(config)
+    unreachable(monkeypatch)
+    lines: list[str] = []
+    assert fetched(config, lines.append) == found != before
+    assert "s3://models/qwen/demo cannot be read: " in lines[0]
+    assert lines[0].endswith(f"What the cache has is taken: {found.source}")
+    assert fetched(before) == before
+    (Path(found.model) / WEIGHTS).unlink()
+    with pytest.raises(InvalidConfig, match="s3://models/qwen/demo cannot be read: "):
+        fetched(config, lines.append)
+
+
+@of_s3
+@pytest.mark.parametrize("kind", ["aws:kms", "aws:kms:dsse"])
+def test_digests_of_encrypted_objects_are_none(bucket: Bucket, config: EngineConfig, server: Faulty, kind: str) -> None:
+    """Moto's ETags are digests also of these, as S3's are not."""
+    client = boto3.client("s3")
+    for name in sorted({*READ, WEIGHTS}):
+        data = (DEMO / name).read_bytes()
+        client.put_object(Bucket="models", Key=f"qwen/demo/{name}", Body=data, ServerSideEncryption=kind)
+    server.replaces = {f'"{hashlib.md5((DEMO / WEIGHTS).read_bytes()).hexdigest()}"': f'"{"0" * 32}"'}
+    assert (Path(fetched(config).model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+
+
+@of_all
 @pytest.mark.parametrize("folder", ["models/nothing", "nothing/qwen"])
 def test_what_is_not_there(bucket: Bucket, config: EngineConfig, folder: str) -> None:
     uri = bucket.uri.replace("models/qwen/demo", folder)
@@ -210,11 +256,9 @@ def test_a_disk_that_is_too_small(config: EngineConfig, small_disk: Path) -> Non
 
 
 def test_a_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    s3fs.S3FileSystem.clear_instance_cache()
+    unreachable(monkeypatch)
     with pytest.raises(InvalidConfig, match="s3://models/qwen/demo cannot be read: "):
         outlined(EngineConfig.create(model="s3://models/qwen/demo", download_dir=str(tmp_path / "node")))
 

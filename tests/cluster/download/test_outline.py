@@ -34,6 +34,9 @@ class Shelf:
         if start + len(piece) < stop:
             raise Interrupted("the line is dead")
 
+    def tells_digest(self, file: RemoteFile) -> bool:
+        return True
+
     def place(self, file: RemoteFile) -> Path:
         raise AssertionError
 
