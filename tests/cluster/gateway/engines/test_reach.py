@@ -58,13 +58,11 @@ class SilentHandle(Handle):
 
     def broadcast(self, method: str, gateway: GatewayAddress) -> Any:
         assert method == "connect"
-        return SimpleNamespace(results_async=lambda **_: self._connect(gateway))
+        return SimpleNamespace(_fetch_replica_results_async=lambda: self._results(gateway))
 
-    async def _connect(self, gateway: GatewayAddress) -> list[None]:
-        if self.broken:
-            self.told += self.broken
-            raise TimeoutError
-        return [await self.connect(name, gateway) for name in self.replicas]
+    async def _results(self, gateway: GatewayAddress) -> list[Any]:
+        names = [*self.replicas, *self.broken]
+        return [SimpleNamespace(get_async=lambda name=name: self.connect(name, gateway)) for name in names]
 
 
 class EnginesOf(ServeEngines):
