@@ -226,8 +226,8 @@ class Ops(Protocol):
         queries.
 
         qkv [T, (H + 2 * K) * head_dim] dtype; positions [T]; cos_sin [max_positions, head_dim]
-        float32, cosines first; caches [num_blocks, K, block_size, head_dim] dtype; returns [T, H,
-        head_dim] dtype.
+        float32, cosines first; caches [num_blocks, K, block_size, head_dim] dtype, a head's part of
+        a block in the backend's own order; returns [T, H, head_dim] dtype.
         """
 
     def linear_rotary_and_cache(

@@ -11,6 +11,8 @@ from torch import Tensor
 from engine.worker.device.device import Capture, Event, SideStream
 from ops.cpu.tape import Tapes
 
+HUGE_BYTES = 16 << 20  # of a tensor for which some megabytes more than it uses do not matter
+
 
 class CpuDevice:
     """Its graphs are tapes of kernel calls."""
@@ -25,13 +27,20 @@ class CpuDevice:
         self.torch_device = torch.device("cpu")
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Becomes real page by page, as blocks are used; begins at a page."""
+        """Becomes real page by page, as blocks are used; begins at a page. Large ones have huge
+        pages: blocks lie scattered, and to find a small page for each takes a tenth of attention's
+        time.
+        """
         num_bytes = math.prod(shape) * dtype.itemsize
-        return self.host_zeros(num_bytes).view(dtype).view(shape) if num_bytes else torch.zeros(shape, dtype=dtype)
+        if not num_bytes:
+            return torch.zeros(shape, dtype=dtype)
+        memory = _map(num_bytes)
+        if num_bytes >= HUGE_BYTES:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        return torch.frombuffer(memory, dtype=dtype).view(shape)
 
     def host_zeros(self, num_bytes: int) -> Tensor:
-        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        return torch.frombuffer(memory, dtype=torch.uint8)
+        return torch.frombuffer(_map(num_bytes), dtype=torch.uint8)
 
     def capture(self) -> Capture:
         return Tapes().capture
@@ -64,3 +73,7 @@ class NoSideStream:
 
     def finish(self) -> None:
         return
+
+
+def _map(num_bytes: int) -> mmap.mmap:
+    return mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -9,7 +9,8 @@
 
 #include "api.h"
 #include "dtype.h"
-#include "kv_tile.h"
+#include "kv_cache.h"
+#include "parts.h"
 #include "softmax.h"
 #include "threads.h"
 #include "tile.h"
@@ -18,7 +19,7 @@ namespace squadron {
 namespace {
 
 constexpr int SPLIT = 512;          // keys; a multiple of KEYS
-constexpr int64_t MAX_ROWS = 256;   // query rows (tokens x heads of a group) that share a gathered tile
+constexpr int64_t MAX_ROWS = 256;   // query rows (tokens x heads of a group) that share a tile
 constexpr int64_t MAX_TOKENS = 64;  // of an item, lest much of its work be masked
 
 struct Arguments {
@@ -50,15 +51,14 @@ template <class T>
 class Worker {
    public:
     explicit Worker(const Arguments& arguments) : a(arguments), rows_limit(std::max(MAX_ROWS, a.group())), scale(a.scale * 1.44269504f) {
-        const int64_t tile = KEYS * a.head_dim, state = Weighted::size(rows_limit, a.head_dim);
-        float* memory = scratch(2 * state + 3 * tile + rows_limit * a.head_dim + 2 * TILE_ROWS<T> * KEYS);
+        const int64_t state = Weighted::size(rows_limit, a.head_dim);
+        float* memory = scratch(2 * state + (LANES + rows_limit) * a.head_dim + 2 * TILE_ROWS<T> * KEYS + 5 * 16);
         whole = Weighted::at(take(memory, state), rows_limit, a.head_dim);
         part = Weighted::at(take(memory, state), rows_limit, a.head_dim);
-        keys = (T*)take(memory, tile);
-        values = (T*)take(memory, tile);
-        queries = (T*)take(memory, rows_limit * a.head_dim);
+        cut = (T*)take(memory, LANES * a.head_dim);
+        queries = (RowOf<T>*)take(memory, rows_limit * a.head_dim);
         products = take(memory, TILE_ROWS<T> * KEYS);
-        weights = (T*)take(memory, TILE_ROWS<T> * KEYS);
+        weights = (RowOf<T>*)take(memory, TILE_ROWS<T> * KEYS);
     }
 
     void run(const Item& item) {
@@ -116,7 +116,8 @@ class Worker {
     void load_queries(const Item& item) {
         const int64_t size = a.group() * a.head_dim;
         for_each_token(item, [&](int64_t token, int64_t offset) {
-            std::copy_n((const T*)a.query + offset, size, queries + token * size);
+            for (int64_t i = 0; i < size; i += LANES)
+                store_row(queries + token * size + i, load((const T*)a.query + offset + i), T{});
         });
     }
 
@@ -126,32 +127,42 @@ class Worker {
                                  a.block_tables + item.sequence * a.table_width,
                                  a.kv_heads, item.kv_head, a.block_size, a.head_dim};
         const int64_t rows = item.tokens * a.group(), context = a.context_lens[item.sequence];
-        const int64_t end = std::min(position(item, rows - 1) + 1, (split + 1) * SPLIT);
+        const int64_t last = std::min(position(item, rows - 1) + 1, item.last_split * SPLIT), end = std::min(last, (split + 1) * SPLIT);
+        const auto tile_at = [&](int64_t key) { return KeyValueTile<T>(cache, key, std::min(key + KEYS, context)); };
         part.clear(rows);
         for (int64_t key = split * SPLIT; key < end; key += KEYS) {
-            gather_tile(cache, key, std::min(key + KEYS, context), end, keys, values);
+            KeyValueTile<T> tile = tile_at(key);
+            const KeyValueTile<T> next = key + KEYS < last ? tile_at(key + KEYS) : tile;
+            tile.cut_values(std::min(key + KEYS, context), a.head_dim, cut);
             for (int64_t row = first_row(item, key); row < rows; row += TILE_ROWS<T>)
-                attend_tile(item, key, row, std::min<int64_t>(TILE_ROWS<T>, rows - row));
+                attend_tile(item, tile, next, key, row, std::min<int64_t>(TILE_ROWS<T>, rows - row));
         }
     }
 
-    // Rows [row, row + count) over the tile gathered from position `key` on.
-    void attend_tile(const Item& item, int64_t key, int64_t row, int64_t count) {
-        const T* query = queries + row * a.head_dim;
-        for (int panel = 0; panel < KEYS / TILE_COLUMNS; panel++)
-            multiply_tile(count, query, a.head_dim, keys + panel * TILE_COLUMNS * a.head_dim, a.head_dim / STEP<T>,
-                          products + panel * TILE_COLUMNS, KEYS, false);
+    // Rows [row, row + count) over the tile that begins at position `key`.
+    void attend_tile(const Item& item, const KeyValueTile<T>& tile, const KeyValueTile<T>& next, int64_t key, int64_t row, int64_t count) {
+        const RowOf<T>* query = queries + row * a.head_dim;
+        for (int group = 0; group < GROUPS; group += 2) {
+            const Part<T> part{{tile.keys[group], tile.keys[group + 1]}, {next.keys[group], next.keys[group + 1]}};
+            multiply_parts<T>(count, query, a.head_dim, &part, 1, a.head_dim / STEP<T>, LANES * STEP<T>, products + group * LANES, KEYS, false);
+        }
         const bool all_seen = position(item, row) >= key + KEYS - 1;
         for (int64_t i = 0; i < count; i++) {
             const float* row_products = products + i * KEYS;
             if (all_seen)
-                weigh_tile<true>(row_products, KEYS, scale, weights + i * KEYS, part, row + i);
+                weigh_tile<T, true>(row_products, KEYS, scale, weights + i * KEYS, part, row + i);
             else
-                weigh_tile<false>(row_products, position(item, row + i) - key + 1, scale, weights + i * KEYS, part, row + i);
+                weigh_tile<T, false>(row_products, position(item, row + i) - key + 1, scale, weights + i * KEYS, part, row + i);
         }
-        for (int64_t column = 0; column < a.head_dim; column += TILE_COLUMNS)
-            multiply_tile(count, weights, KEYS, values + column * KEYS, KEYS / STEP<T>,
-                          part.sums + row * a.head_dim + column, a.head_dim, true);
+        for (int64_t column = 0; column < a.head_dim; column += TILE_COLUMNS) {
+            Part<T> parts[GROUPS];
+            for (int64_t group = 0; group < tile.groups; group++) {
+                const T *values = tile.values[group] + column * STEP<T>, *ahead = next.values[group] + column * STEP<T>;
+                parts[group] = {{values, values + LANES * STEP<T>}, {ahead, ahead + LANES * STEP<T>}};
+            }
+            multiply_parts<T>(count, weights, KEYS, parts, tile.groups, LANES / STEP<T>, a.head_dim * STEP<T>,
+                              part.sums + row * a.head_dim + column, a.head_dim, true);
+        }
     }
 
     void write(const Item& item, const Weighted& result) const {
@@ -171,7 +182,8 @@ class Worker {
     const int64_t rows_limit;
     const float scale;  // of products to powers of two
     Weighted whole, part;
-    T *keys, *values, *queries, *weights;
+    T* cut;
+    RowOf<T> *queries, *weights;
     float* products;
 };
 

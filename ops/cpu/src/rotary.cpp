@@ -1,8 +1,7 @@
 // Rotary embedding of queries and keys, and the write of keys and values to their slots of the cache.
-#include <algorithm>
-
 #include "api.h"
 #include "dtype.h"
+#include "kv_cache.h"
 #include "threads.h"
 
 namespace squadron {
@@ -44,10 +43,12 @@ SQUADRON_API int64_t squadron_rotary_and_cache(const void* qkv, const int32_t* p
                 rotate(x + head * head_dim, angles, (T*)queries + (row * heads + head) * head_dim, head_dim);
             const T *keys = x + heads * head_dim, *values = keys + kv_heads * head_dim;
             for (int64_t head = 0; head < kv_heads; head++) {
-                const int64_t block = slots[row] / block_size, offset = slots[row] % block_size;
-                const int64_t cell = ((block * kv_heads + head) * block_size + offset) * head_dim;
-                rotate(keys + head * head_dim, angles, (T*)key_cache + cell, head_dim);
-                std::copy_n(values + head * head_dim, head_dim, (T*)value_cache + cell);
+                const int64_t block = slots[row] / block_size, offset = slots[row] % block_size, place = offset % LANES;
+                const int64_t group = ((block * kv_heads + head) * block_size + offset - place) * head_dim;
+                T* key = (T*)scratch(head_dim);
+                rotate(keys + head * head_dim, angles, key, head_dim);
+                store_key(key, head_dim, place, (T*)key_cache + group);
+                store_value(values + head * head_dim, head_dim, place, (T*)value_cache + group);
             }
         });
     });

@@ -5,7 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kv_tile.h"
+#include "kv_cache.h"
+#include "parts.h"
 #include "simd.h"
 
 namespace squadron {
@@ -39,10 +40,10 @@ struct Weighted {
 };
 
 // Products of a row's query with a tile's keys, [KEYS], of which the row sees the first `count`, times `scale` (log2(e)
-// included) are its scores. Gives weights [KEYS], zero for keys that are not seen, and brings the row of `so_far` to the
+// included) are its scores. Gives weights [KEYS], as T has them, zero for keys that are not seen, and brings the row of `so_far` to the
 // largest score there is now; the caller adds the weighted values.
-template <bool all_seen, class T>
-inline void weigh_tile(const float* products, int64_t count, float scale, T* weights, const Weighted& so_far, int64_t row) {
+template <class T, bool all_seen>
+inline void weigh_tile(const float* products, int64_t count, float scale, RowOf<T>* weights, const Weighted& so_far, int64_t row) {
     Vec lane_numbers;
     for (int i = 0; i < LANES; i++) lane_numbers[i] = (float)i;
     const auto where_seen = [&](int key, Vec value, float otherwise) {
@@ -66,7 +67,7 @@ inline void weigh_tile(const float* products, int64_t count, float scale, T* wei
         const Vec score = fmadd(load(products + i * LANES), broadcast(scale), broadcast(-now));
         const Vec weight = where_seen(i * LANES, exp2(score), 0.0f);
         total += weight;
-        store(weights + i * LANES, weight);
+        store_row(weights + i * LANES, weight, T{});
     }
     store(so_far.totals + row * LANES, total);
 }

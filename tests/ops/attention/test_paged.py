@@ -3,6 +3,7 @@ import torch
 from torch import Tensor
 
 from ops.interface import AttentionMetadata, Ops
+from tests.ops.caches import laid_out
 from tests.ops.exact import assert_rounded_once, dtypes
 
 BLOCK, HEAD_DIM = 16, 32
@@ -60,7 +61,7 @@ def test_a_mixed_batch(ops: Ops, device: torch.device, dtype: torch.dtype, heads
     meta, num_blocks = metadata(query_lens, context_lens, device)
     caches = [poisoned_cache(meta, num_blocks, kv_heads, dtype) for _ in range(2)]
     query = torch.randn(sum(query_lens), heads, HEAD_DIM, device=device).to(dtype)
-    got = ops.paged_attention(query, *caches, meta, SCALE)
+    got = ops.paged_attention(query, *laid_out(ops, *caches), meta, SCALE)
     assert got.dtype == dtype
     # A fast backend may cast the softmax's weights for their product with the values.
     slack = 2e-6 if ops.NAME == "reference" or dtype == torch.float32 else torch.finfo(dtype).eps / 2
@@ -72,7 +73,7 @@ def test_more_decode_rows_than_are_gathered_at_once(ops: Ops, device: torch.devi
     meta, num_blocks = metadata([1] * len(context_lens), context_lens, device)
     caches = [poisoned_cache(meta, num_blocks, 4, torch.float32) for _ in range(2)]
     query = torch.randn(len(context_lens), 4, HEAD_DIM, device=device)
-    assert_rounded_once(ops.paged_attention(query, *caches, meta, SCALE), by_hand(query, *caches, meta))
+    assert_rounded_once(ops.paged_attention(query, *laid_out(ops, *caches), meta, SCALE), by_hand(query, *caches, meta))
 
 
 def test_a_prompt_in_chunks_of_any_size(ops: Ops, device: torch.device) -> None:
@@ -81,7 +82,7 @@ def test_a_prompt_in_chunks_of_any_size(ops: Ops, device: torch.device) -> None:
     whole, num_blocks = metadata([length], [length], device)
     caches = [poisoned_cache(whole, num_blocks, 2, torch.float32) for _ in range(2)]
     query = torch.randn(length, heads, HEAD_DIM, device=device)
-    want = ops.paged_attention(query, *caches, whole, SCALE).double()
+    want = ops.paged_attention(query, *laid_out(ops, *caches), whole, SCALE).double()
     rows = [0, 1, 435, 436, 437, length - 1]
     starts = torch.tensor([0, 1, 16, 100, length])
     for start, end in zip(starts.tolist(), starts[1:].tolist(), strict=False):
@@ -93,7 +94,8 @@ def test_a_prompt_in_chunks_of_any_size(ops: Ops, device: torch.device) -> None:
             max_query_len=end - start,
             max_context_len=end,
         )
-        assert_rounded_once(ops.paged_attention(query[start:end], *caches, chunk, SCALE), want[start:end])
+        part = ops.paged_attention(query[start:end], *laid_out(ops, *caches), chunk, SCALE)
+        assert_rounded_once(part, want[start:end])
     for row in rows:
         one, _ = metadata([1], [row + 1], device)
         alone = AttentionMetadata(one.query_starts, one.context_lens, whole.block_tables, one.slot_mapping, 1, row + 1)
@@ -104,7 +106,8 @@ def test_large_scores_do_not_overflow(ops: Ops, device: torch.device) -> None:
     meta, num_blocks = metadata([5], [40], device)
     caches = [poisoned_cache(meta, num_blocks, 1, torch.float32) for _ in range(2)]
     query = torch.randn(5, 2, HEAD_DIM, device=device) * 1000
-    assert_rounded_once(ops.paged_attention(query, *caches, meta, SCALE), by_hand(query, *caches, meta), slack=2e-4)
+    got = ops.paged_attention(query, *laid_out(ops, *caches), meta, SCALE)
+    assert_rounded_once(got, by_hand(query, *caches, meta), slack=2e-4)
 
 
 def test_no_sequences(ops: Ops, device: torch.device) -> None:

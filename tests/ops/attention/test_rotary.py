@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from ops.interface import Ops
+from tests.ops.caches import plain
 from tests.ops.exact import assert_rounded_once, dtypes
 
 HEADS, KV_HEADS, HEAD_DIM, BLOCK, ROWS = 6, 2, 8, 16, 11
@@ -24,7 +25,7 @@ def test_rotates_queries_and_keys_and_writes_only_the_slots(ops: Ops, device: to
     rotated = torch.cat((turned.real, turned.imag), dim=2).double()
     assert query.is_contiguous()
     assert_rounded_once(query, rotated[:, :HEADS])
-    flat = [cache.transpose(1, 2).reshape(-1, KV_HEADS, HEAD_DIM) for cache in caches]
+    flat = [cache.transpose(1, 2).reshape(-1, KV_HEADS, HEAD_DIM) for cache in plain(ops, *caches)]
     assert_rounded_once(flat[0][slots.long()], rotated[:, HEADS:-KV_HEADS])
     assert torch.equal(flat[1][slots.long()].double(), heads[:, -KV_HEADS:])
     untouched = torch.ones(5 * BLOCK, dtype=torch.bool, device=device)

@@ -14,6 +14,7 @@ from ops import cpu
 from ops.cpu.matmul.packed import PackedWeight
 from ops.interface import AttentionMetadata, Quantization
 from ops.tree import add_tree
+from tests.ops.caches import laid_out
 
 pytestmark = pytest.mark.skipif(cpu.unavailable_reason() is not None, reason=str(cpu.unavailable_reason()))
 
@@ -201,7 +202,8 @@ def test_decode_and_prefill_share_their_arithmetic(
 ) -> None:
     keys, values, table = context(dtype, kv_heads, head_dim)
     query = torch.randn(LENGTH, heads, head_dim).to(dtype)
-    whole = cpu.paged_attention(query, keys, values, sequences((0, LENGTH), table=table), SCALE)
+    caches = laid_out(cpu, keys, values)
+    whole = cpu.paged_attention(query, *caches, sequences((0, LENGTH), table=table), SCALE)
     for begin, end in [
         (0, 1),
         (0, 7),
@@ -214,14 +216,12 @@ def test_decode_and_prefill_share_their_arithmetic(
         (600, 1030),
         (1099, 1100),
     ]:
-        caches = cut_off(keys, table, end), cut_off(values, table, end)
-        chunk = cpu.paged_attention(query[begin:end], *caches, sequences((begin, end), table=table), SCALE)
+        early = laid_out(cpu, cut_off(keys, table, end), cut_off(values, table, end))
+        chunk = cpu.paged_attention(query[begin:end], *early, sequences((begin, end), table=table), SCALE)
         assert same_bits(chunk, whole[begin:end]), f"positions {begin} to {end}"
         rows = range(begin, end) if end - begin < 20 else (begin, begin + 77, end - 1)
         for row in rows:
-            alone = cpu.paged_attention(
-                query[row : row + 1], keys, values, sequences((row, row + 1), table=table), SCALE
-            )
+            alone = cpu.paged_attention(query[row : row + 1], *caches, sequences((row, row + 1), table=table), SCALE)
             assert same_bits(alone, whole[row : row + 1]), f"position {row} alone"
 
 

@@ -1,0 +1,109 @@
+// multiply_parts: one unrolled kernel for each number of rows.
+#include "parts.h"
+
+#include <utility>
+
+#include "pairs.h"
+
+namespace squadron {
+namespace {
+
+// A step over k: sums [rows][halves] += a row's number, or pair of them, times those of TILE_COLUMNS columns. Rows are three to a
+// pointer, as in tile.cpp.
+template <int rows>
+inline __attribute__((always_inline)) void add(Vec (&sums)[rows][2], const float* const* pointers, int64_t lda, int which,
+                                               const Vec (&columns)[2]) {
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++) {
+        const Vec row = broadcast(pointers[m / 3][m % 3 * lda + which]);
+        sums[m][0] = fmadd(row, columns[0], sums[m][0]);
+        sums[m][1] = fmadd(row, columns[1], sums[m][1]);
+    }
+}
+
+template <int rows>
+inline __attribute__((always_inline)) void add_step(Vec (&sums)[rows][2], const float* const* pointers, int64_t lda,
+                                                    const float* first, const float* second) {
+    add<rows>(sums, pointers, lda, 0, {load(first), load(second)});
+}
+
+#if defined(__AVX512BF16__)
+
+template <int rows>
+inline __attribute__((always_inline)) void add_step(Vec (&sums)[rows][2], const bfloat16* const* pointers, int64_t lda,
+                                                    const bfloat16* first, const bfloat16* second) {
+    const PairColumns<bfloat16> columns{{load_bits<__m512bh>(first), load_bits<__m512bh>(second)}};
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++) {
+        const RowPair<bfloat16> row(pointers[m / 3] + m % 3 * lda);
+        sums[m][0] = multiply_add(sums[m][0], row, columns, 0);
+        sums[m][1] = multiply_add(sums[m][1], row, columns, 1);
+    }
+}
+
+#else
+
+template <int rows>
+inline __attribute__((always_inline)) void add_step(Vec (&sums)[rows][2], const float* const* pointers, int64_t lda,
+                                                    const bfloat16* first, const bfloat16* second) {
+    const Words pairs[2] = {load_bits<Words>(first), load_bits<Words>(second)};
+    add<rows>(sums, pointers, lda, 0, {of_pairs<0>(pairs[0]), of_pairs<0>(pairs[1])});
+    add<rows>(sums, pointers, lda, 1, {of_pairs<1>(pairs[0]), of_pairs<1>(pairs[1])});
+}
+
+#endif
+
+template <class T, int rows>
+void kernel(const RowOf<T>* a, int64_t lda, const Part<T>* parts, int64_t count, int64_t steps, int64_t stride, float* c,
+            int64_t ldc, bool accumulate) {
+    Vec sums[rows][2];
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++)
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++)
+            sums[m][half] = accumulate ? load(c + m * ldc + half * LANES) : broadcast(0.0f);
+
+    constexpr int POINTERS = (rows + 2) / 3;
+    const RowOf<T>* pointers[POINTERS];
+#pragma GCC unroll 16
+    for (int i = 0; i < POINTERS; i++) pointers[i] = a + 3 * i * lda;
+
+    for (int64_t part = 0; part < count; part++) {
+        const T *first = parts[part].halves[0], *second = parts[part].halves[1];
+        const int64_t to_first = parts[part].ahead[0] - first, to_second = parts[part].ahead[1] - second;
+        for (int64_t k = 0; k < steps; k++, first += stride, second += stride) {
+            __builtin_prefetch(first + to_first, 0, 2);
+            __builtin_prefetch(second + to_second, 0, 2);
+            add_step<rows>(sums, pointers, lda, first, second);
+#pragma GCC unroll 16
+            for (int i = 0; i < POINTERS; i++) {
+                pointers[i] += STEP<T>;
+                asm("" : "+r"(pointers[i]));
+            }
+        }
+    }
+
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++)
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) store(c + m * ldc + half * LANES, sums[m][half]);
+}
+
+template <class T, int... row>
+auto select(int64_t rows, std::integer_sequence<int, row...>) {
+    static constexpr decltype(&kernel<T, 1>) kernels[] = {kernel<T, row + 1>...};
+    return kernels[rows - 1];
+}
+
+}  // namespace
+
+template <class T>
+void multiply_parts(int64_t rows, const RowOf<T>* a, int64_t lda, const Part<T>* parts, int64_t count, int64_t steps,
+                    int64_t stride, float* c, int64_t ldc, bool accumulate) {
+    select<T>(rows, std::make_integer_sequence<int, TILE_ROWS<T>>())(a, lda, parts, count, steps, stride, c, ldc, accumulate);
+}
+
+template void multiply_parts(int64_t, const RowOf<float>*, int64_t, const Part<float>*, int64_t, int64_t, int64_t, float*, int64_t, bool);
+template void multiply_parts(int64_t, const RowOf<bfloat16>*, int64_t, const Part<bfloat16>*, int64_t, int64_t, int64_t, float*, int64_t, bool);
+
+}  // namespace squadron
