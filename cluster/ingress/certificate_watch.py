@@ -4,6 +4,7 @@ new certificate whenever the files change, for as long as it runs.
 Connections stay, and new ones get the new certificate. One that could not be served is not taken.
 """
 
+import json
 import logging
 import os
 import select
@@ -12,16 +13,26 @@ from pathlib import Path
 
 from cluster.certificate import CertificateFiles, told_files
 from cluster.ingress.closing import ask
-from cluster.ingress.haproxy import write_private
+from cluster.ingress.haproxy import LOG_FORMAT, write_private
 from engine.errors import InvalidConfig
 
 LOOK_SECONDS = 1.0
 _logger = logging.getLogger("certificate")
 
 
+class AsJson(logging.Formatter):
+    """An object for each event, with Serve's names."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told = {"levelname": record.levelname, "asctime": self.formatTime(record), "component_name": record.name}
+        return json.dumps(told | {"message": record.getMessage()})
+
+
 def main(arguments: list[str]) -> None:
     pid, pem, admin = int(arguments[0]), Path(arguments[1]), arguments[2]
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    if os.environ.get(LOG_FORMAT) == "json":
+        logging.getLogger().handlers[0].setFormatter(AsJson())
     files = told_files()
     assert files is not None, "there is nothing to watch"
     me = pem.with_suffix(".watch")  # the file says who watches: HAProxy's successor brings its own

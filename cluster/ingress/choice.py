@@ -10,7 +10,7 @@ import ray
 
 from cluster.certificate import NO_CERTIFICATE, CertificateFiles
 from cluster.ingress.environment import ENABLE, environment_of, reserved_port, why_not_here
-from cluster.ingress.haproxy import HOST, NODE_ADDRESS
+from cluster.ingress.haproxy import HOST, LOG_FORMAT, NODE_ADDRESS
 from cluster.ingress.ingress import Ingress
 from cluster.sockets import LOOPBACK
 from engine.errors import InvalidConfig
@@ -21,7 +21,9 @@ DEFAULT_WISH: Wish = "auto"
 
 
 @contextlib.contextmanager
-def listening(wish: Wish, host: str, certificate: CertificateFiles | None = None) -> Iterator[Ingress]:
+def listening(
+    wish: Wish, host: str, certificate: CertificateFiles | None = None, log_format: str = "text"
+) -> Iterator[Ingress]:
     """What is to listen on `host`, on the cluster this process is connected to, with a
     `certificate` by TLS; with HAProxy the gateways are on loopback. HAProxy's files are removed
     with the context. Raises InvalidConfig if the wish cannot be met.
@@ -37,7 +39,8 @@ def listening(wish: Wish, host: str, certificate: CertificateFiles | None = None
     temporary = tempfile.TemporaryDirectory(prefix="squadron-h-", dir="/tmp", ignore_cleanup_errors=True)
     with temporary as folder, reserved_port(LOOPBACK) as port:
         # Gateways listen where they are told to: there is no other node.
-        environment = environment_of(Path(folder), port) | {HOST: host, NODE_ADDRESS: ""} | tls
+        ours = {HOST: host, NODE_ADDRESS: "", LOG_FORMAT: log_format}
+        environment = environment_of(Path(folder), port) | ours | tls
         yield Ingress("haproxy", "", LOOPBACK, environment)
 
 

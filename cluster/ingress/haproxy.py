@@ -24,6 +24,7 @@ HOST = "SQUADRON_HTTP_HOST"
 NODE_ADDRESS = "SQUADRON_NODE_ADDRESS"
 CERTFILE = "SQUADRON_SSL_CERTFILE"  # and the file of a certificate, if it listens by TLS
 PROGRAM = "SQUADRON_HAPROXY"  # HAProxy's path, as was found by who has all of the user's paths
+LOG_FORMAT = "SQUADRON_LOG_FORMAT"  # "json": of the log of the certificate
 CLOSED = "closed"  # a file beside the configuration: HAProxy is not to be started again
 _PR_SET_PDEATHSIG = 1
 

@@ -49,10 +49,10 @@ def serving(
     """The application on host:port, ready, for as long as the context lasts; raises InvalidConfig
     if it does not start. `ends_serve`: stop Serve too, on a cluster that outlives the application,
     so that the next one may listen elsewhere. `ingress`: the program that listens, with TLS if
-    there is a `certificate`. `log_format`: of Serve's own logs.
+    there is a `certificate`. `log_format`: of Serve's own logs, and HAProxy's.
     """
     check_serve_is_down()
-    with listening(ingress, host, certificate) as chosen:
+    with listening(ingress, host, certificate, log_format) as chosen:
         start_serve(chosen, port, log_format)
         with running(application, f"{host}:{port}", ends_serve=ends_serve) as gateways:
             yield Serving(gateways, chosen)

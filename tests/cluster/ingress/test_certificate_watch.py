@@ -1,6 +1,7 @@
 """A real HAProxy with TLS: real clients, and a certificate that is replaced."""
 
 import asyncio
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from cluster.certificate import CertificateFiles
+from cluster.ingress.haproxy import LOG_FORMAT
 from cluster.ingress.haproxy_configuration import CERTIFICATE
 from tests.cluster.api.scripted import listening
 from tests.cluster.certificates import Authority, make_authority, name_served
@@ -68,6 +70,22 @@ def test_a_bad_replacement_is_not_taken(haproxy: HAProxy, authority: Authority, 
         assert line, "HAProxy has ended"
     assert f"{folder / 'key.pem'} has no private key in PEM" in line.decode()
     assert name_served(authority, haproxy.port) == before
+
+
+def test_its_log_is_json_where_others_are(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LOG_FORMAT, "json")
+    files = authority.issue(tmp_path, "first")
+    with listening(gateway) as port, running(tmp_path, [port], certificate=files) as haproxy:
+        (tmp_path / "key.pem").write_bytes(b"nonsense")
+        assert haproxy.process.stderr is not None
+        while not (line := haproxy.process.stderr.readline()).startswith(b"{"):
+            assert line, "HAProxy has ended"
+    told = json.loads(line)
+    assert told.keys() == {"levelname", "asctime", "component_name", "message"}
+    assert (told["levelname"], told["component_name"]) == ("ERROR", "certificate")
+    assert told["message"].startswith("HAProxy keeps its certificate: ssl_keyfile=")
 
 
 def test_who_does_not_speak_tls_gets_nothing(haproxy: HAProxy) -> None:
