@@ -60,7 +60,7 @@ DESCRIPTIONS = {
     "max_decode_wait_ms": "about how long a step may take that computes prompts while others decode; 0: no limit",
     "scheduling_policy": "order in which requests are served",
     "watermark": "share of the blocks kept free when a request is admitted",
-    "max_num_queued_reqs": "most waiting requests; further ones get 503; default: max_num_seqs; 0: no limit",
+    "max_num_queued_reqs": "most waiting requests, each choice counted; then 503; default: max_num_seqs; 0: no limit",
     "max_num_queued_tokens": "most prompt tokens of waiting requests; default: as many as the cache holds; 0: no limit",
     "pooling_type": "embeddings: the last token's state or the mean; auto: the model's modules.json, else the last",
     "pooling_normalize": "scale embeddings to length 1; default: as the model's modules.json says, else yes",

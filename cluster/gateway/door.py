@@ -4,6 +4,9 @@ engine: in an overload it rejects most requests, so rejections must be quick and
 Two counts of waiting requests are known: that of the engines' reports, a fifth of a second old, and
 the gateway's own requests without a token. The larger one is used. With several gateways both may
 be too low for a moment: a full engine hands the request back, and its gateway keeps it.
+
+What counts are sequences, each of which takes a place: a request has as many as choices or beams.
+Before it is read, it counts as one.
 """
 
 import math
@@ -20,9 +23,9 @@ from engine.errors import Overloaded
 from engine.request import NO_KEY, Share
 
 MEASURED_LOOKS = 10  # over about so many of them the drain rate is an average
-WAITING_PER_ROOM = 4  # of one key's requests and tokens; alone it fills four fifths of the queue
+WAITING_PER_ROOM = 4  # of one key's sequences and tokens; alone it fills four fifths of the queue
 RETRY_AFTER = 2.0  # seconds, where nothing is measured yet
-LEAST_FINISHED = 4.0  # requests, for a rate to be known
+LEAST_FINISHED = 4.0  # sequences, for a rate to be known
 TOLD_PART = 0.75  # of the queue: if less of it is free, HAProxy is told how much is
 
 
@@ -31,10 +34,11 @@ class _Fill:
     """What all connected engines reported."""
 
     waiting: Load
+    queued: float  # sequences of those that no place is free for
     free: Load  # places and cache that nothing waits for
     room: Load  # for what waits, the free places counted in
-    max_waiting: float  # requests
-    capacity: float  # requests that the engines hold, running and waiting
+    max_waiting: float  # sequences
+    capacity: float  # sequences that the engines hold, running and waiting
 
 
 class Door:
@@ -64,16 +68,16 @@ class Door:
         own = self._journals.waiting.load + arriving.load
         wait = self._drain.seconds_for(self._num_queued(fill, own))
         waiting = Load(*map(max, fill.waiting, own))
-        num_open = len(self._journals) + arriving.load.num_requests
+        num_open = self._journals.num_seqs + arriving.load.num_seqs
         if share.key is not None:
             mine = self._journals.waiting.of(share.key) + arriving.of_key
             num_keys = self._journals.waiting.num_keys(share.key)
             left = math.inf if is_let_in else self._left_in_time(fill, own, num_keys)
-            left = min((fill.room - waiting).num_requests, fill.capacity - num_open, left)
+            left = min((fill.room - waiting).num_seqs, fill.capacity - num_open, left)
             room = Load(left, (fill.room - waiting).num_tokens)
             _check_share(more, mine, room, share.weight, wait)
             # Keys take turns: of no other one, more are served before this request than of its own.
-            turns = num_keys * (mine + more).num_requests / share.weight
+            turns = num_keys * (mine + more).num_seqs / share.weight
             wait = self._drain.seconds_for(min(self._num_queued(fill, own), turns))
         if wait is not None and wait > (seconds or math.inf):
             message = f"the queue takes about {wait:.0f} s, and timeout={seconds:g}"
@@ -85,8 +89,8 @@ class Door:
         try:
             # Some of its own may have the places by now that were free when they were let in.
             check_room(fill.room, fill.waiting if is_let_in else waiting, more)
-            if num_open and num_open + more.num_requests > fill.capacity:
-                message = f"{num_open:.0f} requests are being answered or wait (max_num_queued_reqs)"
+            if num_open and num_open + more.num_seqs > fill.capacity:
+                message = f"{num_open:.0f} sequences are being computed or wait (max_num_queued_reqs)"
                 raise Overloaded(message, limit="max_num_queued_reqs")
         except Overloaded as error:
             error.retry_after = wait
@@ -99,11 +103,11 @@ class Door:
             return None
         own = self._journals.waiting.load + arriving
         waiting = Load(*map(max, fill.waiting, own))
-        num_open = len(self._journals) + arriving.num_requests
-        room, most = min(fill.room.num_requests - waiting.num_requests, fill.capacity - num_open), fill.max_waiting
+        num_open = self._journals.num_seqs + arriving.num_seqs
+        room, most = min(fill.room.num_seqs - waiting.num_seqs, fill.capacity - num_open), fill.max_waiting
         if waiting.num_tokens:
             left = (fill.room.num_tokens - waiting.num_tokens) / waiting.num_tokens
-            room = min(room, left * waiting.num_requests)
+            room = min(room, left * waiting.num_seqs)
         num_queued, seconds = self._num_queued(fill, own), self._drain.seconds_for(1)
         if seconds and self._max_queue_seconds and not by_key:
             most_in_time = self._max_queue_seconds / seconds
@@ -115,13 +119,13 @@ class Door:
     def look(self) -> None:
         """Measure how fast the queue drains. To be called about once a second."""
         fill, reports, own = self._fill(), self._reports(), self._journals.waiting.load
-        finished = {report.replica: report.stats.num_requests_finished for report in reports}
+        finished = {report.replica: report.stats.num_seqs_finished for report in reports}
         if any(report.problem is not None or report.is_frozen for report in reports):
             finished = {}  # what ends meanwhile tells nothing of later
         self._drain.look(finished, time.monotonic(), is_queueing=fill is not None and self._num_queued(fill, own) > 0)
 
     def _left_in_time(self, fill: _Fill, own: Load, num_keys: int) -> float:
-        """Requests that may come without waiting for too long; `own`: what waits of this gateway.
+        """Sequences that may come without waiting for too long; `own`: what waits of this gateway.
         There is always so much that each of the keys that wait, and one more, may have its part:
         those of another one, which came before the engine became slower, do not come first.
         """
@@ -129,29 +133,28 @@ class Door:
         if not seconds or not self._max_queue_seconds:
             return math.inf
         # Less than none queue where places are free.
-        num_queued = max(fill.waiting.num_requests or -math.inf, own.num_requests - fill.free.num_requests)
+        num_queued = max(fill.queued or -math.inf, own.num_seqs - fill.free.num_seqs)
         most = self._max_queue_seconds / seconds
         return max(most - num_queued, most / (num_keys + 1) / WAITING_PER_ROOM)
 
     def _num_queued(self, fill: _Fill, own: Load) -> float:
-        """Requests that no place is free for; `own`: what waits of this gateway."""
-        return max(fill.waiting.num_requests, own.num_requests - fill.free.num_requests)
+        """Sequences that no place is free for; `own`: what waits of this gateway."""
+        return max(fill.queued, own.num_seqs - fill.free.num_seqs)
 
     def _fill(self) -> _Fill | None:
         """None before the first report."""
         known = [(report.limits, report.stats) for report in self._reports()]
         limited = [(limits, stats) for limits, stats in known if limits is not None]
         if limited:
-            free = sum((limits.free(stats) for limits, stats in limited), NOTHING)
+            frees = [limits.free(stats) for limits, stats in limited]
+            free, wanted = sum(frees, NOTHING), [stats.num_seqs_waiting for _, stats in limited]
             self._last = _Fill(
-                Load(
-                    sum(stats.num_requests_waiting for _, stats in limited),
-                    sum(stats.num_waiting_tokens for _, stats in limited),
-                ),
+                Load(sum(wanted), sum(stats.num_waiting_tokens for _, stats in limited)),
+                sum(max(num - each.num_seqs, 0) for num, each in zip(wanted, frees, strict=True)),
                 free,
                 sum((limits.max_waiting for limits, _ in limited), free),
-                sum(limits.max_waiting.num_requests for limits, _ in limited),
-                sum(limits.num_places + limits.max_waiting.num_requests for limits, _ in limited),
+                sum(limits.max_waiting.num_seqs for limits, _ in limited),
+                sum(limits.num_places + limits.max_waiting.num_seqs for limits, _ in limited),
             )
         return self._last
 
@@ -161,21 +164,21 @@ def _check_share(more: Load, mine: Load, room: Load, weight: float, wait: float 
     fills the queue and a new key finds room. The more keys wait, the less each may have (dynamic
     thresholds: Choudhury and Hahne, 1998). Raises ApiError.
     """
-    if not mine.num_requests:
+    if not mine.num_seqs:
         return
     after, most = mine + more, WAITING_PER_ROOM * weight
     # A prompt alone may have most of the tokens that are left: what counts is what it leaves.
     left = room.num_tokens - more.num_tokens
-    if after.num_requests > most * room.num_requests or after.num_tokens > most * left:
+    if after.num_seqs > most * room.num_seqs or after.num_tokens > most * left:
         message = (
-            f"{mine.num_requests:.0f} requests of this API key, with about {mine.num_tokens:.0f} tokens, wait already; "
+            f"{mine.num_seqs:.0f} sequences of this API key, with about {mine.num_tokens:.0f} tokens, wait already; "
             "the rest of the queue is for other keys"
         )
         raise ApiError(429, message, code="rate_limit_exceeded", retry_after=wait or RETRY_AFTER)
 
 
 class _DrainRate:
-    """Requests per second that end while others wait, averaged over the last ten seconds or so in
+    """Sequences per second that end while others wait, averaged over the last ten seconds or so in
     which any waited: an idle engine's rate would be below what it can do. Measured again when
     replicas come and go.
     """
@@ -188,7 +191,7 @@ class _DrainRate:
         self._looked = 0.0
 
     def look(self, finished: dict[str, int], now: float, *, is_queueing: bool) -> None:
-        """`finished`: by replica, how many requests have ended since its start; empty if any is in
+        """`finished`: by replica, how many sequences have ended since its start; empty if any is in
         trouble.
         """
         if finished.keys() != self._before.keys():
@@ -200,8 +203,8 @@ class _DrainRate:
             self._seconds = self._seconds * keep + now - self._looked
         self._before, self._looked, self._was_queueing = finished, now, is_queueing
 
-    def seconds_for(self, num_requests: float) -> float | None:
+    def seconds_for(self, num_seqs: float) -> float | None:
         """Until so many have ended; None while it is not known."""
         if self._num_finished < LEAST_FINISHED:
             return None
-        return num_requests * self._seconds / self._num_finished
+        return num_seqs * self._seconds / self._num_finished

@@ -139,7 +139,7 @@ class Gateway:
 
     def held(self) -> dict[str, int]:
         """See `Application`."""
-        return {"requests": len(self._journals), "waiting": int(self._journals.waiting.load.num_requests)}
+        return {"requests": len(self._journals), "waiting": len(self._journals.waiting)}
 
     async def worker_pids(self) -> dict[str, Sequence[int]]:
         """By replica, its workers' process ids in order of rank."""

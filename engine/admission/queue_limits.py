@@ -1,4 +1,6 @@
-"""Limits of an engine's queue, in requests and in prompt tokens."""
+"""Limits of an engine's queue, in sequences and in prompt tokens. A request is as many sequences as
+it has choices (`n`, `best_of`) or beams: each takes a place.
+"""
 
 import math
 import threading
@@ -8,23 +10,31 @@ from typing import NamedTuple
 from engine.config import EngineConfig
 from engine.errors import Overloaded
 from engine.records.stats import EngineStats
+from engine.request import Request
 
 
 class Load(NamedTuple):
-    """A number of requests, and of the tokens of their prompts; infinite as a limit that is off."""
+    """A number of sequences, and of the tokens of their requests' prompts; infinite as a limit that
+    is off.
+    """
 
-    num_requests: float
+    num_seqs: float
     num_tokens: float
 
     def __add__(self, other: object) -> "Load":
         assert isinstance(other, Load)
-        return Load(self.num_requests + other.num_requests, self.num_tokens + other.num_tokens)
+        return Load(self.num_seqs + other.num_seqs, self.num_tokens + other.num_tokens)
 
     def __sub__(self, other: "Load") -> "Load":
-        return Load(self.num_requests - other.num_requests, self.num_tokens - other.num_tokens)
+        return Load(self.num_seqs - other.num_seqs, self.num_tokens - other.num_tokens)
 
 
 NOTHING = Load(0, 0)
+
+
+def load_of(request: Request, num_tokens: int | None = None) -> Load:
+    """What a request adds to a queue; its prompt's tokens by estimate, if they are not known."""
+    return Load(request.params.num_samples, request.estimated_tokens if num_tokens is None else num_tokens)
 
 
 class Room(NamedTuple):
@@ -38,41 +48,41 @@ class Room(NamedTuple):
 class QueueLimits:
     """One engine's.
 
-    By default as many requests may wait as may run at once, and their prompts may fill the cache
+    By default as many sequences may wait as may run at once, and their prompts may fill the cache
     once. So the last one of a full queue waits about as long as those before it take to answer. A
     longer queue answers no more requests a second: it answers them later, many of them to clients
     that have left.
     """
 
     max_waiting: Load
-    num_places: int  # requests that may run at once
+    num_places: int  # sequences that may run at once
     block_size: int  # tokens
 
     @classmethod
     def of(cls, config: EngineConfig, stats: EngineStats) -> "QueueLimits":
         """`stats`: of the started engine, whose cache may have become smaller with a restart."""
-        num_requests, num_tokens = config.max_num_queued_reqs, config.max_num_queued_tokens
-        if num_requests is None:
-            num_requests = config.max_num_seqs
+        num_seqs, num_tokens = config.max_num_queued_reqs, config.max_num_queued_tokens
+        if num_seqs is None:
+            num_seqs = config.max_num_seqs
         if num_tokens is None:
             num_tokens = stats.num_gpu_blocks * config.block_size
-        return cls(Load(num_requests or math.inf, num_tokens or math.inf), config.max_num_seqs, config.block_size)
+        return cls(Load(num_seqs or math.inf, num_tokens or math.inf), config.max_num_seqs, config.block_size)
 
     def free(self, stats: EngineStats) -> Load:
         """What needs not wait: the empty places and the free cache, if nothing waits for them."""
         if stats.num_requests_waiting or stats.num_requests_swapped:
             return NOTHING
-        return Load(max(self.num_places - stats.num_requests_running, 0), stats.num_free_gpu_blocks * self.block_size)
+        return Load(max(self.num_places - stats.num_seqs_running, 0), stats.num_free_gpu_blocks * self.block_size)
 
 
 def check_room(room: Load, waiting: Load, more: Load) -> None:
     """Raises Overloaded if `more` has no room beside what waits. Where nothing does, any request
     may.
     """
-    if waiting.num_requests == 0:
+    if waiting.num_seqs == 0:
         return
-    if waiting.num_requests + more.num_requests > room.num_requests:
-        message = f"{waiting.num_requests:.0f} requests wait already (max_num_queued_reqs)"
+    if waiting.num_seqs + more.num_seqs > room.num_seqs:
+        message = f"{waiting.num_seqs:.0f} sequences wait already (max_num_queued_reqs)"
         raise Overloaded(message, limit="max_num_queued_reqs")
     if waiting.num_tokens + more.num_tokens > room.num_tokens:
         raise Overloaded(
@@ -90,21 +100,21 @@ class Arriving:
         self._load = NOTHING
         self._queued = NOTHING  # those of them that will be in the next count
 
-    def check(self, limits: QueueLimits, stats: EngineStats, num_tokens: int) -> None:
-        """Raises Overloaded if a request of so many tokens has no room."""
-        waiting = self._load + Load(stats.num_requests_waiting, stats.num_waiting_tokens)
-        check_room(limits.max_waiting + limits.free(stats), waiting, Load(1, num_tokens))
+    def check(self, limits: QueueLimits, stats: EngineStats, more: Load) -> None:
+        """Raises Overloaded if there is no room for it."""
+        waiting = self._load + Load(stats.num_seqs_waiting, stats.num_waiting_tokens)
+        check_room(limits.max_waiting + limits.free(stats), waiting, more)
 
-    def enter(self, limits: QueueLimits | None, stats: EngineStats, num_tokens: int) -> None:
+    def enter(self, limits: QueueLimits | None, stats: EngineStats, more: Load) -> None:
         """Let it in; raises Overloaded unless it has no limits."""
         with self._lock:
             if limits is not None:
-                self.check(limits, stats, num_tokens)
-            self._load += Load(1, num_tokens)
+                self.check(limits, stats, more)
+            self._load += more
 
-    def queued(self, num_tokens: int) -> None:
+    def queued(self, load: Load) -> None:
         """It is in the engine's queue, or has ended."""
-        self._queued += Load(1, num_tokens)
+        self._queued += load
 
     def counted(self) -> None:
         """What is queued is in the engine's stats."""

@@ -3,7 +3,7 @@
 import logging
 import threading
 
-from engine.admission.queue_limits import Arriving, QueueLimits
+from engine.admission.queue_limits import Arriving, Load, QueueLimits, load_of
 from engine.core.llm_engine import LLMEngine
 from engine.errors import DEADLINE_EXCEEDED, FINGERPRINT_CHANGED, EngineDead, SquadronError
 from engine.frontend.commands import Commands
@@ -67,12 +67,12 @@ class EngineThread:
     def check_queue(self, request: Request) -> None:
         """Raises Overloaded if too much waits already, from what is known without tokenizing."""
         if _may_be_refused(request):
-            self._arriving.check(self.queue_limits, self.stats, request.estimated_tokens)
+            self._arriving.check(self.queue_limits, self.stats, load_of(request))
 
     def add(self, arrival: Arrival) -> None:
         """Queue a checked request; raises Overloaded, EngineDead."""
         limits = self.queue_limits if _may_be_refused(arrival.request) else None
-        self._arriving.enter(limits, self.stats, len(arrival.prompt_token_ids))
+        self._arriving.enter(limits, self.stats, _load_of(arrival))
         self.commands.post(self._add, arrival)
 
     def abort(self, request_id: str) -> None:
@@ -119,7 +119,7 @@ class EngineThread:
         """Execute commands, run a step, and wait if there is nothing to do."""
         self.commands.do_all()
         for arrival, message in self._intermissions.take_late():
-            self._arriving.queued(len(arrival.prompt_token_ids))
+            self._arriving.queued(_load_of(arrival))
             self._refuse(arrival, message, DEADLINE_EXCEEDED)
         if self.engine.has_work:
             self._deliver(self.engine.step())
@@ -134,7 +134,7 @@ class EngineThread:
     def _abort(self, request_id: str) -> None:
         held = self._intermissions.drop(request_id)
         if held is not None:
-            self._arriving.queued(len(held.prompt_token_ids))
+            self._arriving.queued(_load_of(held))
         self.engine.abort_request(request_id)
 
     def _add(self, arrival: Arrival) -> None:
@@ -143,7 +143,7 @@ class EngineThread:
             self._enter(arrival)
 
     def _enter(self, arrival: Arrival) -> None:
-        self._arriving.queued(len(arrival.prompt_token_ids))
+        self._arriving.queued(_load_of(arrival))
         wanted = arrival.request.resume.fingerprint
         if wanted not in (None, self.engine.epochs.fingerprint):  # which was another one when it was let in
             message = f"its tokens have the fingerprint {wanted}, and this engine has {self.engine.epochs.fingerprint}"
@@ -161,6 +161,10 @@ class EngineThread:
         failed = failed_request(request.id, request.resume.attempt, arrival.prompt_token_ids, message)
         failed.error_code = code
         self._deliver([failed])
+
+
+def _load_of(arrival: Arrival) -> Load:
+    return load_of(arrival.request, len(arrival.prompt_token_ids))
 
 
 def _may_be_refused(request: Request) -> bool:

@@ -12,10 +12,14 @@ class EngineStats:
     num_requests_running: int  # current
     num_requests_waiting: int  # current
     num_requests_swapped: int  # current
+    num_seqs_running: int  # current: the places that are taken; a request has as many choices, or beams
+    num_seqs_waiting: int  # current, also those whose prompt another choice computes
+    num_seqs_swapped: int  # current
     num_requests_fetching: int  # current, of those waiting: for what the third tier has of their prompts
     num_requests_fetched: int  # current, of those waiting: it has been read
     num_waiting_tokens: int  # current, of the prompts of waiting requests
     num_requests_finished: int  # ended in whichever way
+    num_seqs_finished: int
     num_gpu_blocks: int  # usable
     num_free_gpu_blocks: int  # current
     num_cpu_blocks: int
@@ -49,10 +53,10 @@ class EngineStats:
         """How much of the engine's room its requests want: 1: all of its seats, or all of its
         cache; more if requests wait.
         """
-        num_requests = self.num_requests_running + self.num_requests_waiting + self.num_requests_swapped
+        num_seqs = self.num_seqs_running + self.num_seqs_waiting + self.num_seqs_swapped
         used = self.num_gpu_blocks - self.num_free_gpu_blocks
         tokens = used * block_size + self.num_waiting_tokens
-        return max(num_requests / max_num_seqs, tokens / (self.num_gpu_blocks * block_size))
+        return max(num_seqs / max_num_seqs, tokens / (self.num_gpu_blocks * block_size))
 
     @property
     def kv_cache_usage(self) -> float:

@@ -30,8 +30,16 @@ class Queues:
         self.running_adapters = Counter[str]()
         self.running_digests = Counter[str]()
         self.swapped_groups = Counter[SequenceGroup]()
+        self.num_places_swapped = 0
+        self._num_aside = 0  # places that lanes want which are set aside
+        self.num_seqs_finished = 0  # since the start
         self.held_sets = HeldSets()  # of the running lanes
         self._lacks: dict[Lane, Lack] = {}  # of those that were found not to fit
+
+    @property
+    def num_places_wanted(self) -> int:
+        """By the waiting lanes, and those that are set aside."""
+        return self.waiting.num_places + self._num_aside
 
     @property
     def num_admissible_blocks(self) -> int:
@@ -103,8 +111,10 @@ class Queues:
             case Status.SWAPPED:
                 remove(self.swapped, lane)
                 count(self.swapped_groups, lane.group, -1)
+                self.num_places_swapped -= lane.num_places
             case Status.ASIDE:
                 lane.group.aside.remove(lane)
+                self._num_aside -= lane.num_places
         lane.status = to
         self._lacks.pop(lane, None)
         match to:
@@ -118,8 +128,12 @@ class Queues:
             case Status.SWAPPED:
                 insert(self.swapped, lane)
                 count(self.swapped_groups, lane.group, 1)
+                self.num_places_swapped += lane.num_places
             case Status.ASIDE:
                 lane.group.aside.append(lane)
+                self._num_aside += lane.num_places
+            case Status.FINISHED:
+                self.num_seqs_finished += lane.num_places
 
     def _count_running(self, lane: Lane, by: int) -> None:
         self.num_places += by * lane.num_places

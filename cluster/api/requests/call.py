@@ -11,7 +11,7 @@ from cluster.api.answers.form import PLAIN, Form, Wanted
 from cluster.api.keys.limits import Caller, Turn
 from cluster.api.requests.protocol import GenerationRequest, HandleRequest, StreamOptions
 from cluster.api.requests.validate import Unknown, warning_header, warnings
-from engine.admission.queue_limits import Load
+from engine.admission.queue_limits import NOTHING, Load, load_of
 from engine.request import Adapter, Prompt, Request
 from engine.sampling_params import SamplingParams
 
@@ -86,7 +86,7 @@ class Call:
     @property
     def load(self) -> Load:
         """What it adds to a queue, its prompts' tokens by estimate."""
-        return Load(len(self.requests), sum(request.estimated_tokens for request in self.requests))
+        return sum(map(load_of, self.requests), NOTHING)
 
     @property
     def timeout(self) -> float | None:

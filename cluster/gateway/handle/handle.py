@@ -56,7 +56,7 @@ from typing import Any
 from cluster.api.models.model import Models
 from cluster.gateway.handle.answer import answer, failed
 from cluster.gateway.handle.read import read, request_id_of
-from engine.admission.queue_limits import Load
+from engine.admission.queue_limits import load_of
 from engine.errors import InvalidRequest, SquadronError
 from engine.outputs import Accumulator, RequestOutput
 
@@ -101,5 +101,5 @@ def _deltas(
 ) -> AsyncGenerator[RequestOutput, None]:
     """Raises InvalidRequest, ApiError or Overloaded at once."""
     (_, service, *_), request = read(asked, request_id, models, streams=streams)
-    service.check_room(Load(1, request.estimated_tokens), request.timeout)
+    service.check_room(load_of(request), request.timeout)
     return service.generate(request)

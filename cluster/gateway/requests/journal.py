@@ -73,6 +73,11 @@ class Journal:
         return self._finished and not self._pending
 
     @property
+    def num_open_choices(self) -> int:
+        """That have not finished."""
+        return len(self._output_ids) - len(self.finish_reasons)
+
+    @property
     def output_ids(self) -> list[list[int]]:
         """Tokens taken so far, one list a choice, as the next attempt is given them; empty before
         the first token.

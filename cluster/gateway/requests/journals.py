@@ -28,6 +28,7 @@ class Journals:
         self._all_ended = asyncio.Event()
         self.waiting = Waiting()
         self.history = History()
+        self.num_seqs = 0  # choices of all requests, as many as have not finished
         self.is_draining = False
 
     def __iter__(self) -> Iterator[Journal]:
@@ -45,6 +46,7 @@ class Journals:
         """The request's journal, while this context is open."""
         own = self._naming.as_engines_know(request)
         journal = self._journals[own.id] = Journal(request.id, own, shortcut)
+        self.num_seqs += journal.num_open_choices
         self.history.add(request.id, own.id)
         if not any(request.resume.output_ids):
             self.waiting.add(own)
@@ -62,6 +64,7 @@ class Journals:
                 late.cancel()
             self._on_end(journal, ended_by)
             del self._journals[own.id]
+            self.num_seqs -= journal.num_open_choices
             self.waiting.remove(own)
             self._all_ended.set()
 
@@ -94,7 +97,10 @@ class Journals:
             journal = self._journals.get(delta.request_id)
             if journal is None:
                 continue
-            if isinstance(delta, PlainDelta):  # never the first
+            if isinstance(delta, PlainDelta):  # never the first, nor the last
                 journal.accept_plain(delta, connection)
-            elif journal.accept(delta, connection) and delta.outputs:
+                continue
+            num_open = journal.num_open_choices
+            if journal.accept(delta, connection) and delta.outputs:
                 self.waiting.remove(journal.request)
+                self.num_seqs -= num_open - journal.num_open_choices

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cluster.api.arrivals import arrived
-from engine.admission.queue_limits import NOTHING, Load
+from engine.admission.queue_limits import NOTHING, Load, load_of
 from engine.request import Request
 
 
@@ -18,9 +18,13 @@ class Waiting:
 
     def add(self, request: Request) -> None:
         arrived()
-        self._loads[request.id] = load = Load(1, request.estimated_tokens)
+        self._loads[request.id] = load = load_of(request)
         self.load += load
         self._load_of[request.share.key] = self.of(request.share.key) + load
+
+    def __len__(self) -> int:
+        """Requests that wait."""
+        return len(self._loads)
 
     def num_keys(self, beside: str | None) -> int:
         """That wait, counting the one that is named."""
@@ -48,5 +52,5 @@ class Waiting:
             self.load -= load
             key = request.share.key
             self._load_of[key] -= load
-            if not self._load_of[key].num_requests:
+            if not self._load_of[key].num_seqs:
                 del self._load_of[key]

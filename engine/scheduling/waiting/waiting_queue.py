@@ -66,6 +66,7 @@ class WaitingQueue:
         self.shares = FairShares()
         self._by_key: dict[str | None, _KeyQueue] = {}  # by key; none is empty
         self._num_lanes: Counter[SequenceGroup] = Counter()
+        self.num_places = 0  # that they want
         self.num_tokens = 0  # of their prompts
         self.adapters = Counter[str]()  # lanes, by the name of their adapter
 
@@ -88,6 +89,7 @@ class WaitingQueue:
         insert(self._by_key.setdefault(request.share.key, _KeyQueue()).queue_of(lane), lane)
         if request.adapter is not None:
             count(self.adapters, request.adapter.name, 1)
+        self.num_places += lane.num_places
         self._num_lanes[lane.group] += 1
         if self._num_lanes[lane.group] == 1:
             self.num_tokens += len(lane.group.prompt_token_ids)
@@ -101,6 +103,7 @@ class WaitingQueue:
         self.shares.leave(request)
         if request.adapter is not None:
             count(self.adapters, request.adapter.name, -1)
+        self.num_places -= lane.num_places
         self._num_lanes[lane.group] -= 1
         if not self._num_lanes[lane.group]:
             del self._num_lanes[lane.group]

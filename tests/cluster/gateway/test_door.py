@@ -31,7 +31,7 @@ def report(name: str = "one", **stats: int) -> EngineReport:
 
 
 def full(name: str = "one", **stats: int) -> EngineReport:
-    return report(name, **{"num_requests_running": 2, "num_requests_waiting": 3, "num_waiting_tokens": 30} | stats)
+    return report(name, **{"num_seqs_running": 2, "num_seqs_waiting": 3, "num_waiting_tokens": 30} | stats)
 
 
 class Engines:
@@ -55,7 +55,7 @@ def request(num_tokens: int = 10, resume: Resume = Resume()) -> Request:  # noqa
 def test_what_arrives_counts_as_what_waits() -> None:
     door = Engines(report()).door  # two places are free, and three may wait
     for num, is_open in ((4, True), (5, False)):
-        with nullcontext() if is_open else pytest.raises(Overloaded, match=r"5 requests wait already"):
+        with nullcontext() if is_open else pytest.raises(Overloaded, match=r"5 sequences wait already"):
             door.check_room(ONE, None, arriving=Arriving(Load(num, 10 * num)))
 
 
@@ -66,7 +66,7 @@ def test_before_the_first_report_everybody_may_come_in() -> None:
 def test_a_refusal_names_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Engines(full(), max_queue_seconds=0.3)
     five_a_second(slow, monkeypatch)
-    slow.reports = [full(num_requests_waiting=2, num_requests_finished=50)]  # 0.4 s of the queue
+    slow.reports = [full(num_seqs_waiting=2, num_seqs_finished=50)]  # 0.4 s of the queue
     few = Engines(report())
     with ExitStack() as stack:
         for _ in range(5):
@@ -74,7 +74,7 @@ def test_a_refusal_names_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         for engines, seconds, limit in (
             (Engines(full()), None, "max_num_queued_reqs"),
             (few, None, "max_num_queued_reqs"),
-            (Engines(full(num_requests_waiting=2, num_waiting_tokens=95)), None, "max_num_queued_tokens"),
+            (Engines(full(num_seqs_waiting=2, num_waiting_tokens=95)), None, "max_num_queued_tokens"),
             (slow, None, "max_queue_seconds"),
             (slow, 0.35, "timeout"),
         ):
@@ -85,8 +85,8 @@ def test_a_refusal_names_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_the_engines_report_counts() -> None:
     assert not Engines(full()).is_open()
-    assert Engines(full(num_requests_waiting=2)).is_open()
-    assert not Engines(full(num_requests_waiting=2, num_waiting_tokens=95)).is_open()
+    assert Engines(full(num_seqs_waiting=2)).is_open()
+    assert not Engines(full(num_seqs_waiting=2, num_waiting_tokens=95)).is_open()
     assert Engines(full(), report("two")).is_open()
     assert not Engines(full(), full("two")).is_open()
 
@@ -112,8 +112,37 @@ def test_what_has_been_put_to_the_engines_counts_before_they_report_it() -> None
     assert engines.is_open() and engines.journals.waiting.load == Load(0, 0)
 
 
+def test_each_choice_of_a_request_takes_a_place() -> None:
+    engines = Engines(report())  # two places are free, and three may wait
+    four = replace(request(), params=SamplingParams(n=4))
+    with engines.journals.open(four) as journal:
+        assert engines.journals.waiting.load == Load(4, 10) and len(engines.journals.waiting) == 1
+        assert engines.is_open() and not engines.is_open(Load(2, 10))
+        engines.reports = [full(num_seqs_waiting=2)]
+        assert not engines.is_open(Load(2, 10))
+        ended = [CompletionOutput(index, "x", [5], finish_reason="stop") for index in range(3)]
+        for _ in range(2):  # told twice, it counts once
+            delta = RequestOutput(journal.request.id, 0, [1], list(ended), finished=False)
+            engines.journals.accept([delta], "connection")
+            assert engines.journals.num_seqs == 1
+    assert engines.journals.num_seqs == 0
+
+
+def test_choices_that_find_a_place_do_not_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the first one computes the prompt."""
+    engines = Engines(full())
+    five_a_second(engines, monkeypatch)
+    with_limits(engines, num_seqs_finished=45)
+    (busy,) = engines.reports
+    engines.reports = [replace(busy, stats=replace(busy.stats, num_seqs_running=1, num_seqs_waiting=127))]
+    engines.door.check_room(ONE, 1.0)
+    engines.reports = [replace(busy, stats=replace(busy.stats, num_seqs_waiting=127))]
+    with pytest.raises(Overloaded, match="timeout=1"):
+        engines.door.check_room(ONE, 1.0)
+
+
 def test_no_key_fills_the_queue() -> None:
-    engines = Engines(full(num_requests_running=2, num_requests_waiting=0, num_waiting_tokens=0))
+    engines = Engines(full(num_seqs_running=2, num_seqs_waiting=0, num_waiting_tokens=0))
     engines.reports[0] = replace(engines.reports[0], limits=QueueLimits(Load(20, 900), num_places=2, block_size=16))
     with ExitStack() as stack:
         for _ in range(16):
@@ -143,13 +172,13 @@ def fill(engines: Engines, stack: ExitStack, share: Share, num_tokens: int = 10)
 def with_limits(engines: Engines, **stats: int) -> None:
     """An engine whose 256 places are taken, for which 256 requests of 131,072 tokens may wait."""
     limits = QueueLimits(Load(256, 131_072), num_places=256, block_size=16)
-    engines.reports = [replace(report(num_requests_running=256, **stats), limits=limits)]
+    engines.reports = [replace(report(num_seqs_running=256, **stats), limits=limits)]
 
 
 def test_no_key_fills_the_seconds_that_may_be_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     engines = Engines(max_queue_seconds=10)
     five_a_second(engines, monkeypatch)
-    with_limits(engines, num_requests_finished=45)
+    with_limits(engines, num_seqs_finished=45)
     with ExitStack() as stack:
         assert fill(engines, stack, Share("greedy")) in (39, 40)  # of 50, as measured
         assert fill(engines, stack, Share("modest")) == 16, "a third of them: it is served in turn"
@@ -162,13 +191,13 @@ def test_no_key_fills_the_seconds_that_may_be_waited(monkeypatch: pytest.MonkeyP
 def test_an_engine_that_becomes_slower_is_full_for_those_that_filled_it(monkeypatch: pytest.MonkeyPatch) -> None:
     engines = Engines(max_queue_seconds=10)
     five_a_second(engines, monkeypatch)
-    with_limits(engines, num_requests_finished=45)
+    with_limits(engines, num_seqs_finished=45)
     modest = Share("modest")
     with ExitStack() as stack:
         assert fill(engines, stack, Share("greedy")) in (39, 40)
         monkeypatch.setattr(module.time, "monotonic", itertools.count(110.0).__next__)
         for num in range(8):
-            with_limits(engines, num_requests_finished=45 + 2 * num, num_requests_waiting=40)
+            with_limits(engines, num_seqs_finished=45 + 2 * num, num_seqs_waiting=40)
             engines.door.look()
         with pytest.raises(Overloaded, match=r"the queue takes about 1\d s"):
             engines.door.check_room(ONE, None)
@@ -205,9 +234,9 @@ def test_free_places_count_as_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the engine is."""
     engines = Engines(max_queue_seconds=10)
     five_a_second(engines, monkeypatch)
-    with_limits(engines, num_requests_finished=45)
+    with_limits(engines, num_seqs_finished=45)
     (full,) = engines.reports
-    engines.reports = [replace(full, stats=replace(full.stats, num_requests_running=0, num_free_gpu_blocks=8192))]
+    engines.reports = [replace(full, stats=replace(full.stats, num_seqs_running=0, num_free_gpu_blocks=8192))]
     with ExitStack() as stack:
         assert 240 < fill(engines, stack, Share("only")) < 250  # four fifths of 256 places and of 50 that may wait
 
@@ -223,7 +252,7 @@ def five_a_second(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     for finished in range(0, 50, 5):
-        engines.reports = [full(num_requests_finished=finished)]
+        engines.reports = [full(num_seqs_finished=finished)]
         engines.door.look()
         now += 1.0
 
@@ -234,7 +263,7 @@ def test_the_queue_s_rate_says_when_to_come_again_and_who_cannot_make_it(monkeyp
     with pytest.raises(Overloaded) as raised:
         engines.door.check_room(ONE, None)
     assert raised.value.retry_after == pytest.approx(3 / 5)
-    engines.reports = [full(num_requests_waiting=2, num_requests_finished=50)]
+    engines.reports = [full(num_seqs_waiting=2, num_seqs_finished=50)]
     engines.door.check_room(ONE, 1.0)
     with pytest.raises(Overloaded, match=r"timeout=0.3"):
         engines.door.check_room(ONE, 0.3)
@@ -243,12 +272,12 @@ def test_the_queue_s_rate_says_when_to_come_again_and_who_cannot_make_it(monkeyp
 def test_who_would_wait_for_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     engines = Engines(full(), max_queue_seconds=0.3)
     five_a_second(engines, monkeypatch)
-    engines.reports = [full(num_requests_waiting=2, num_requests_finished=50)]
+    engines.reports = [full(num_seqs_waiting=2, num_seqs_finished=50)]
     with pytest.raises(Overloaded, match="max_queue_seconds") as raised:
         engines.door.check_room(ONE, None)
     assert raised.value.retry_after == pytest.approx(2 / 5)
     engines.door.check_room(ONE, None, is_let_in=True)
-    engines.reports = [full(num_requests_waiting=1, num_requests_finished=50)]
+    engines.reports = [full(num_seqs_waiting=1, num_seqs_finished=50)]
     assert engines.is_open()
 
 
@@ -256,7 +285,7 @@ def test_what_was_let_in_stays_in_once_the_others_have_their_places() -> None:
     """Of five that were let in, two run and two wait. None has a token, so none has left the
     gateway's own count, but no place is free any more.
     """
-    engines = Engines(full(num_requests_waiting=2, num_waiting_tokens=20))
+    engines = Engines(full(num_seqs_waiting=2, num_waiting_tokens=20))
     with ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(engines.journals.open(request()))
@@ -274,10 +303,10 @@ def test_the_room_of_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     assert engines.door.room(NOTHING) == (0, 2.0), "no rate is known"
     five_a_second(engines, monkeypatch)
     assert engines.door.room(NOTHING) == (0, pytest.approx(3 / 5))
-    engines.reports = [full(num_requests_waiting=1, num_waiting_tokens=10)]
+    engines.reports = [full(num_seqs_waiting=1, num_waiting_tokens=10)]
     assert engines.door.room(NOTHING) == (2, pytest.approx(1 / 5))
     assert engines.door.room(Load(3, 30)) == (0, pytest.approx(3 / 5)), "they arrive"
-    engines.reports = [full(num_requests_waiting=2, num_waiting_tokens=90)]
+    engines.reports = [full(num_seqs_waiting=2, num_waiting_tokens=90)]
     assert engines.door.room(NOTHING) == (pytest.approx(10 / 45), pytest.approx(2 / 5)), "for a part of a prompt"
     engines.reports = [report()]
     assert engines.door.room(NOTHING) is None
@@ -292,12 +321,12 @@ def test_a_queue_without_limits_has_any_room() -> None:
 def test_a_limit_of_time_is_one_of_room(monkeypatch: pytest.MonkeyPatch) -> None:
     engines = Engines(full(), max_queue_seconds=0.4)
     five_a_second(engines, monkeypatch)
-    engines.reports = [full(num_requests_waiting=1)]
+    engines.reports = [full(num_seqs_waiting=1)]
     assert engines.door.room(NOTHING) == (pytest.approx(1), pytest.approx(1 / 5))
 
 
 def test_what_is_open_takes_room_whatever_the_engines_report() -> None:
-    engines = Engines(full(num_requests_running=0, num_requests_waiting=0))
+    engines = Engines(full(num_seqs_running=0, num_seqs_waiting=0))
     with ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(engines.journals.open(request()))
@@ -311,7 +340,7 @@ def test_the_rate_is_measured_anew_when_replicas_come_and_go(monkeypatch: pytest
         five_a_second(engines, monkeypatch)
         engines.reports = other
         engines.door.look()
-        engines.reports = [full(num_requests_waiting=2)]
+        engines.reports = [full(num_seqs_waiting=2)]
         assert engines.is_open()
 
 
@@ -320,7 +349,7 @@ def test_a_pause_is_no_slow_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     engines = Engines(full(), max_queue_seconds=1)
     five_a_second(engines, monkeypatch)
     monkeypatch.setattr(module.time, "monotonic", itertools.count(200.0).__next__)
-    engines.reports = [replace(full(num_requests_waiting=2, num_requests_finished=45), is_frozen=True)]
+    engines.reports = [replace(full(num_seqs_waiting=2, num_seqs_finished=45), is_frozen=True)]
     for _ in range(100):
         engines.door.look()
         assert engines.is_open()
@@ -332,9 +361,9 @@ def test_a_pause_is_no_slow_queue(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_rate_of_an_idle_engine_is_not_what_it_could_do() -> None:
     engines = Engines(report())
     for finished in range(20):
-        engines.reports = [report(num_requests_finished=finished)]
+        engines.reports = [report(num_seqs_finished=finished)]
         engines.door.look()
-    engines.reports = [full(num_requests_finished=20)]
+    engines.reports = [full(num_seqs_finished=20)]
     with pytest.raises(Overloaded) as raised:
         engines.door.check_room(ONE, 0.001)
     assert raised.value.retry_after is None

@@ -66,7 +66,7 @@ class _Run:
     shares: str = ""  # of a processor
     lag: str = ""  # ms, of the client
     most_waiting: int = 0  # requests, as the engine told
-    most_over: int = 0  # requests that the engine held beyond its places and its queue's limit
+    most_over: int = 0  # sequences that the engine held beyond its places and its queue's limit
 
 
 def overload(options: Options) -> Report:
@@ -220,7 +220,7 @@ async def _watched_queue(run: _Run) -> AsyncIterator[None]:
                 stats, limits = engine["stats"], engine["limits"]
                 num_waiting, (most, _) = stats["num_requests_waiting"], limits["max_waiting"]
                 run.most_waiting = max(run.most_waiting, num_waiting)
-                over = stats["num_requests_running"] + num_waiting - limits["num_places"] - most
+                over = stats["num_seqs_running"] + stats["num_seqs_waiting"] - limits["num_places"] - most
                 run.most_over = max(run.most_over, over)
             await asyncio.sleep(POLL_SECONDS)
 
@@ -269,7 +269,7 @@ def _judge(report: Report, run: _Run) -> None:
     if run.num_grown > MOST_GROWN:
         report.unmet.append(f"the server's processes grew by {run.num_grown} MiB, not {MOST_GROWN}")
     if run.most_over:
-        report.unmet.append(f"the engine held {run.most_over} requests more than its limits say")
+        report.unmet.append(f"the engine held {run.most_over} sequences more than its limits say")
 
 
 def _judge_times(report: Report, run: _Run) -> None:

@@ -5,15 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from engine.admission.queue_limits import NOTHING, Arriving, Load, QueueLimits, check_room
+from engine.admission.queue_limits import NOTHING, Arriving, Load, QueueLimits, check_room, load_of
 from engine.config import EngineConfig
 from engine.errors import Overloaded
 from engine.records.stats import EngineStats
-from tests.engine.support.workloads import DEMO
+from engine.request import Request
+from engine.sampling_params import SamplingParams
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import DEMO, Knobs, finish, make_engine
 
+TWENTY = Load(1, 20)
 STATS = replace(
     EngineStats(**dict.fromkeys(EngineStats.__slots__, 0)),
-    num_requests_running=6,
+    num_seqs_running=6,
     num_gpu_blocks=100,
     num_free_gpu_blocks=30,
 )
@@ -35,9 +39,38 @@ def test_what_is_free_needs_not_wait_unless_others_do() -> None:
     assert limits().free(replace(STATS, num_requests_swapped=1)) == NOTHING
 
 
+def test_each_choice_takes_a_place() -> None:
+    engine = make_engine(Knobs(num_blocks=200, overrides={"max_num_seqs": 8}))
+    for number in range(2):
+        add_request(engine, str(number), [number + 1] * 8, SamplingParams(n=4, seed=1, max_tokens=9, ignore_eos=True))
+    at_first = engine.stats()
+    assert (at_first.num_requests_waiting, at_first.num_seqs_waiting) == (2, 8)
+    while engine.stats().num_seqs_running < 8:
+        engine.step()
+    stats, its = engine.stats(), QueueLimits.of(engine.config, at_first)
+    assert (stats.num_requests_running, stats.num_seqs_waiting) == (2, 0)
+    assert its.free(stats).num_seqs == 0
+    arriving, many = Arriving(), Request("r", [1] * 20, SamplingParams(n=5))
+    assert load_of(many, 7) == Load(5, 7)
+    arriving.enter(its, stats, load_of(many))
+    with pytest.raises(Overloaded, match="5 sequences wait already"):
+        arriving.enter(its, stats, Load(4, 20))
+    arriving.enter(its, stats, Load(3, 20))
+    finish(engine)
+    assert engine.stats().num_seqs_finished == 8
+
+
+def test_choices_whose_prompt_is_being_computed_hold_nobody_up() -> None:
+    stats = replace(STATS, num_seqs_running=1, num_seqs_waiting=4)
+    assert limits().free(stats).num_seqs == 7
+    Arriving().enter(limits(max_num_queued_reqs=1), stats, Load(4, 20))
+    with pytest.raises(Overloaded):
+        Arriving().enter(limits(max_num_queued_reqs=1), stats, Load(5, 20))
+
+
 def test_room_is_counted_in_requests_and_in_tokens() -> None:
     check_room(Load(4, 100), Load(3, 90), Load(1, 10))
-    with pytest.raises(Overloaded, match=r"3 requests wait already \(max_num_queued_reqs"):
+    with pytest.raises(Overloaded, match=r"3 sequences wait already \(max_num_queued_reqs"):
         check_room(Load(4, 100), Load(3, 9), Load(2, 10))
     with pytest.raises(Overloaded, match=r"90 tokens wait already, and this one has about 11 \(max_num_queued_tok"):
         check_room(Load(4, 100), Load(3, 90), Load(1, 11))
@@ -45,16 +78,16 @@ def test_room_is_counted_in_requests_and_in_tokens() -> None:
 
 
 def test_what_arrives_counts_until_the_engine_counts_it() -> None:
-    busy = replace(STATS, num_requests_running=8, num_free_gpu_blocks=0)
+    busy = replace(STATS, num_seqs_running=8, num_free_gpu_blocks=0)
     arriving = Arriving()
     for _ in range(8):
-        arriving.enter(limits(), busy, 20)
-    with pytest.raises(Overloaded, match="8 requests wait already"):
-        arriving.enter(limits(), busy, 20)
-    arriving.enter(None, busy, 20)  # it was let in elsewhere
-    arriving.queued(20)
-    arriving.queued(20)
+        arriving.enter(limits(), busy, TWENTY)
+    with pytest.raises(Overloaded, match="8 sequences wait already"):
+        arriving.enter(limits(), busy, TWENTY)
+    arriving.enter(None, busy, TWENTY)  # it was let in elsewhere
+    arriving.queued(TWENTY)
+    arriving.queued(TWENTY)
     with pytest.raises(Overloaded):  # in the queue, and not counted yet
-        arriving.enter(limits(), busy, 20)
+        arriving.enter(limits(), busy, TWENTY)
     arriving.counted()
-    arriving.enter(limits(), busy, 20)
+    arriving.enter(limits(), busy, TWENTY)

@@ -314,6 +314,10 @@ def check_engine(engine: LLMEngine) -> None:
     assert queues.num_places == sum(lane.num_places for lane in queues.running)
     assert queues.running_groups == Counter(lane.group for lane in queues.running)
     assert queues.swapped_groups == Counter(lane.group for lane in queues.swapped)
+    assert queues.num_places_swapped == sum(lane.num_places for lane in queues.swapped)
+    groups = {lane.group for lane in (*queues.waiting, *queues.running, *queues.swapped)}
+    aside = {lane for group in groups | {*engine.scheduler.third_tier.fetching} for lane in group.aside}
+    assert queues.num_places_wanted == sum(lane.num_places for lane in (*queues.waiting, *aside))
     device: dict[int, int] = {}
     host: dict[int, int] = {}
     for lane in (*queues.waiting, *queues.running, *queues.swapped):

@@ -41,7 +41,7 @@ class One:
             raise Overloaded(f"{self.name} takes longer")
         if share.key is not None:
             raise ApiError(429, f"{self.name} is full of {share.key}", code="rate_limit_exceeded")
-        if self._room is not None and self._room.num_requests < more.num_requests + arriving.load.num_requests:
+        if self._room is not None and self._room.num_requests < more.num_seqs + arriving.load.num_seqs:
             raise Overloaded(f"{self.name} is full", retry_after=self._room.seconds)
 
     def room(self, arriving: Load, *, by_key: bool = False) -> Room | None:
