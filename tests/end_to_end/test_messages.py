@@ -21,7 +21,7 @@ from tests.end_to_end.test_responses import SCHEMA
 from tests.strict_types import parsed
 
 DEADLINE_SECONDS = 300.0
-OURS = ("system_fingerprint", "warnings")
+OURS = ("system_fingerprint", "weights_version", "warnings")
 CALL: dict[str, Any] = {
     "model": "demo",
     "system": "Be brief.",

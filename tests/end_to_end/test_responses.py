@@ -29,7 +29,7 @@ SCHEMA = {
     "required": ["words"],
     "additionalProperties": False,
 }
-OURS = ("system_fingerprint", "warnings", "store", "name")
+OURS = ("system_fingerprint", "weights_version", "warnings", "store", "name")
 SORT = {"type": "function", "name": "sort_words", "parameters": SCHEMA}
 CALL: dict[str, Any] = {
     "model": "demo",

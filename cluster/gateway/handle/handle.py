@@ -32,6 +32,8 @@ An answer is a dict with the keys
     error             None, or {"message": str, "type": str, "param": str or None, "code": str}, as
                       in the HTTP API
     system_fingerprint  as in the HTTP API; None if the request reached no engine
+    weights_version   str: of the weights that the engine was given last (`control`); None if it
+                      has the model's own
 
 A choice is a dict with the keys
 

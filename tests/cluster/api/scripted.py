@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -70,11 +70,18 @@ class ScriptedService:
         self.is_full = False
         self.queue_seconds = 0.0  # that a request would wait
         self.full_of: str | None = None  # a key's name
+        self.weights_version: str | None = None  # of all answers
         self.told_room: Room | None = None
         self.least_full = 0.0  # tokens of a prompt, from which on `is_full` counts
         self.num_by_shortcut = 0  # deltas
 
     async def generate(self, request: Request, shortcut: Shortcut | None = None) -> AsyncGenerator[RequestOutput, None]:
+        async with aclosing(self._generate(request, shortcut)) as outputs:
+            async for output in outputs:
+                output.weights_version = self.weights_version
+                yield output
+
+    async def _generate(self, request: Request, shortcut: Shortcut | None) -> AsyncGenerator[RequestOutput, None]:
         self.generated.append(request)
         script = self.scripts.get(text_of(request.prompt), Script())
         if request.pooling is not None and script.error is None:

@@ -52,6 +52,7 @@ class MessageAnswer(Struct, frozen=True, tag_field="type", tag="message"):
     container: None = None
     warnings: list[str] | UnsetType = UNSET  # ours: ignored fields of the request
     system_fingerprint: str | None = None  # ours: see `engine.checkpoint.fingerprint`
+    weights_version: str | UnsetType = UNSET  # ours: that the engine was given in place of the model's own
 
 
 class MessageStart(Struct, frozen=True, tag_field="type", tag="message_start"):

@@ -46,6 +46,7 @@ async def message_result(call: Call, model: Model, updates: Updates) -> bytes:
         stop.stop_sequence,
         warnings=call.warnings,
         system_fingerprint=choice.tally.fingerprint,
+        weights_version=choice.tally.weights_version,
     )
     return msgspec.json.encode(answer)
 
@@ -80,8 +81,9 @@ def _written(events: list[Event]) -> bytes:
 
 
 def _start(call: Call, choice: OneChoice) -> MessageStart:
-    usage, fingerprint = _of_message(_usage(choice, 0)), choice.tally.fingerprint
-    return MessageStart(MessageAnswer(call.id, call.model, [], usage, None, None, system_fingerprint=fingerprint))
+    usage, (fingerprint, version) = _of_message(_usage(choice, 0)), choice.tally.engine
+    engine = {"system_fingerprint": fingerprint, "weights_version": version}
+    return MessageStart(MessageAnswer(call.id, call.model, [], usage, None, None, **engine))
 
 
 def _usage(choice: OneChoice, num_output_tokens: int) -> MessagesUsage:

@@ -109,6 +109,7 @@ class ResponseAnswer(Struct, frozen=True):
     truncation: Literal["disabled"] = "disabled"
     warnings: list[str] | UnsetType = UNSET  # ours: ignored fields of the request, and what was not stored
     system_fingerprint: str | None = None  # ours: see `engine.checkpoint.fingerprint`
+    weights_version: str | UnsetType = UNSET  # ours: that the engine was given in place of the model's own
 
 
 class ResponseDeleted(Struct, frozen=True):

@@ -31,7 +31,8 @@ class Whole:
     def begun(self, call: Call, choice: OneChoice) -> shapes.ResponseAnswer:
         """Without output so far."""
         answer = begun(self._asked, call, is_stored=self._shelf is not None)
-        return _changed(answer, system_fingerprint=choice.tally.fingerprint)
+        fingerprint, version = choice.tally.engine
+        return _changed(answer, system_fingerprint=fingerprint, weights_version=version)
 
     async def ended(self, call: Call, choice: OneChoice, output: Output) -> shapes.ResponseAnswer:
         """Stored, if it is to be; raises ApiError if the choice has not ended."""

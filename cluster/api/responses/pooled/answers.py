@@ -34,7 +34,7 @@ async def embeddings_result(call: Call, model: Model, updates: AsyncGenerator[Up
     # A thousand vectors take a tenth of a second: others run in between.
     data = await asyncio.to_thread(_embeddings, pooled, model, call.wanted)
     return msgspec.json.encode(
-        EmbeddingList(call.id, call.created, call.model, raw(data), usage, call.warnings, tally.fingerprint)
+        EmbeddingList(call.id, call.created, call.model, raw(data), usage, call.warnings, *tally.engine)
     )
 
 
@@ -48,7 +48,7 @@ async def ranking_result(call: Call, model: Model, updates: AsyncGenerator[Updat
         RankedDocument(index, each, UNSET if wanted.documents is None else ReturnedDocument(wanted.documents[index]))
         for index, each in scores
     ]
-    return msgspec.json.encode(Ranking(call.id, call.model, results, _usage(tally), call.warnings, tally.fingerprint))
+    return msgspec.json.encode(Ranking(call.id, call.model, results, _usage(tally), call.warnings, *tally.engine))
 
 
 async def scores_result(call: Call, model: Model, updates: AsyncGenerator[Update, None]) -> bytes:
@@ -56,7 +56,7 @@ async def scores_result(call: Call, model: Model, updates: AsyncGenerator[Update
     tally, pooled = await _collect(call, updates)
     data = [Score(index, score(each)) for index, each in enumerate(pooled)]
     return msgspec.json.encode(
-        ScoreList(call.id, call.created, call.model, data, _usage(tally), call.warnings, tally.fingerprint)
+        ScoreList(call.id, call.created, call.model, data, _usage(tally), call.warnings, *tally.engine)
     )
 
 

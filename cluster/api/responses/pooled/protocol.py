@@ -24,6 +24,7 @@ class EmbeddingList(Struct, frozen=True):
     usage: PromptUsage
     warnings: list[str] | UnsetType = UNSET  # ours: ignored fields of the request
     system_fingerprint: str | None = None  # ours: see `engine.checkpoint.fingerprint`
+    weights_version: str | UnsetType = UNSET  # ours: that the engine was given in place of the model's own
     object: Literal["list"] = "list"
 
 
@@ -49,6 +50,7 @@ class Ranking(Struct, frozen=True):
     usage: PromptUsage
     warnings: list[str] | UnsetType = UNSET
     system_fingerprint: str | None = None
+    weights_version: str | UnsetType = UNSET
 
 
 class Score(Struct, frozen=True):
@@ -65,4 +67,5 @@ class ScoreList(Struct, frozen=True):
     usage: PromptUsage
     warnings: list[str] | UnsetType = UNSET
     system_fingerprint: str | None = None
+    weights_version: str | UnsetType = UNSET
     object: Literal["list"] = "list"
