@@ -6,9 +6,7 @@ import uvicorn.protocols.http.auto
 from fastapi import FastAPI
 
 from cluster.api.app import build
-from cluster.api.connection.window import WithinWindow
-from cluster.api.edge.lost_gateway import TellTaken
-from cluster.api.edge.proxied import BareProxyWarning
+from cluster.api.front.behind_proxies import expect_proxies
 from cluster.api.front.gateway_connection import GatewayConnection
 from cluster.api.front.listening import check_ingress, tell_patience
 from cluster.api.models.model import Models
@@ -47,9 +45,7 @@ class Http:
         """`parts`: see `build`."""
         app = self._inner = build(application, models, self._options, **parts)
         GatewayConnection.refusals = app.state.early
-        app.add_middleware(WithinWindow)
-        app.add_middleware(BareProxyWarning)
-        app.add_middleware(TellTaken, patience=self._patience)
+        expect_proxies(app, self._patience)
         return app
 
     def make_inner_app(self, application: Application, models: Models, **parts: Any) -> FastAPI:
