@@ -125,6 +125,8 @@ NAMING_MODELS = frozenset(
 )
 # Their labels change with what is asked: whoever keeps every series that there was does without.
 OF_A_MOMENT = frozenset(["vllm:lora_requests_info"])
+# For those who may know the API keys' names.
+OF_KEYS = frozenset(name for name, metric in COUNTERS.items() if "key" in metric.labels)
 HISTOGRAMS = _of_kind(
     "histogram",
     {

@@ -2,7 +2,8 @@
 
 Ray adds `ray_` to names and has no colons in them: `vllm:generation_tokens_total` is
 `ray_vllm_generation_tokens_total`, as of vLLM on Ray. All are gauges to Ray, which would count by
-itself what it calls a counter; their values are those of /metrics.
+itself what it calls a counter; their values are those of /metrics. Ray's agents ask nobody who they
+are: what is told by API keys' names is on /metrics alone.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from prometheus_client.registry import Collector
 from ray.exceptions import RayError
 from ray.util.metrics import Gauge
 
-from cluster.metrics.catalog import OF_A_MOMENT
+from cluster.metrics.catalog import OF_A_MOMENT, OF_KEYS
 
 EXPORT_SECONDS = 10.0  # as often as Ray's processes report to their agents
 COLLECTS = "RAY_enable_metrics_collection"  # Ray's own switch
@@ -61,7 +62,7 @@ class RayExport:
         """Leave the families' samples with Ray, which passes them on by itself."""
         written = set()
         for family in families:
-            if family.name in OF_A_MOMENT:
+            if family.name in OF_A_MOMENT | OF_KEYS:
                 continue
             for sample in family.samples:
                 self._set(sample.name, sample.labels, sample.value, family.documentation)

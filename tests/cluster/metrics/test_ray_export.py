@@ -23,7 +23,8 @@ assert has_agent()
 export = RayExport()
 running = {("vllm:num_requests_running", (str(engine),)): 3.0 + engine for engine in range(2)}
 running["vllm:lora_requests_info", ("0", "8", "a", "")] = 1.7e9  # which is of a moment
-totals = {("vllm:generation_tokens", ()): 41.0, ("vllm:request_params_n", ()): [1, 0, 2, 13.0]}
+totals = {("squadron:key_tokens", ("ada", "prompt")): 5.0, ("squadron:key_requests", ("ada",)): 1.0}
+totals |= {("vllm:generation_tokens", ()): 41.0, ("vllm:request_params_n", ()): [1, 0, 2, 13.0]}
 bounds = {"vllm:request_params_n": (1, 2)}
 export.write(FigureFamilies(running | totals, bounds, "m").collect())
 totals["vllm:generation_tokens", ()] = 42.0
@@ -51,6 +52,7 @@ def test_an_agent_of_rays_shows_the_same_numbers() -> None:
     }
     command = [sys.executable, "-c", PROGRAM, str(free_port())]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert "ada" not in done.stdout, "a key's name"
     samples = {
         (sample.name, sample.labels.get("engine"), sample.labels.get("le")): sample.value
         for family in text_string_to_metric_families(done.stdout)

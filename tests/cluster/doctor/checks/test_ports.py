@@ -1,5 +1,6 @@
 """Who hears whom, in this process; between nodes it is tried in `test_diagnosis.py`."""
 
+import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ import pytest
 from cluster.doctor.checks import ports
 from cluster.doctor.checks.ports import Listener, check_reach, hear, hear_all
 from tests.cluster.doctor.made import nodes_with
+from tests.end_to_end.test_sockets import listeners_of
 
 HOST = "127.0.0.1"
 
@@ -19,6 +21,16 @@ def listener() -> Iterator[Listener]:
     listener = Listener(HOST)
     yield listener
     listener.close()
+
+
+def test_it_listens_on_the_nodes_address_alone() -> None:
+    before = set(listeners_of(os.getpid()))
+    listener = Listener("127.0.0.2")  # an address that is not what anybody would take by default
+    try:
+        (new,) = set(listeners_of(os.getpid())) - before
+        assert (new.host, new.port) == ("127.0.0.2", listener.port())
+    finally:
+        listener.close()
 
 
 def test_all_others_are_heard_however_many_they_are(listener: Listener) -> None:
