@@ -34,12 +34,26 @@ class OtherMachine:
         return {int(port) for port in self.run(sys.executable, "-c", KNOCK, HERE, *map(str, sorted(ports))).split()}
 
 
+def reached_at(host: str, ports: set[int]) -> set[int]:
+    """Those on which this process can connect to an address."""
+    found = subprocess.run(
+        [sys.executable, "-c", KNOCK, host, *map(str, sorted(ports))], capture_output=True, text=True
+    )
+    return {int(port) for port in found.stdout.split()}
+
+
 def why_not() -> str:
-    """Why this machine can have no namespace; "" if it can."""
+    """Why this machine can have no other one; "" if it can, which is tried."""
     if os.geteuid() != 0:
         return "namespaces of the network need root"
     missing = [name for name in ("ip", "nsenter", "unshare") if shutil.which(name) is None]
-    return f"there is no {missing[0]}" if missing else ""
+    if missing:
+        return f"there is no {missing[0]}"
+    try:
+        with other_machine():
+            return ""
+    except subprocess.CalledProcessError as error:
+        return f"no namespace with a cable can be made: {error.stderr.decode(errors='replace').strip()}"
 
 
 @contextlib.contextmanager

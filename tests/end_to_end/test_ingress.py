@@ -21,10 +21,10 @@ from tests.cluster.certificates import make_authority, name_served
 from tests.end_to_end.chaos.processes import title_of
 from tests.end_to_end.commands import Command, serve
 from tests.end_to_end.conftest import LOOPBACK, free_port
-from tests.end_to_end.networks import other_machine, why_not
+from tests.end_to_end.networks import other_machine, reached_at, why_not
 from tests.end_to_end.test_command import processes_with
 from tests.end_to_end.test_replica_lost import wait_until
-from tests.end_to_end.test_sockets import REPLICA, Listener, listeners_of
+from tests.end_to_end.test_sockets import REPLICA, Listener, listeners_of, network_address
 
 GATEWAY = f"{REPLICA}:squadron:GatewayDeployment"
 PROXY = "ray::ProxyActor"  # Serve's own
@@ -64,13 +64,15 @@ class Server(Command):
 
 
 @contextlib.contextmanager
-def starting(folder: Path, *, ingress: str = "haproxy", has_tls: bool = False) -> Iterator[Server]:
-    """Not awaited; its model has the port in its name."""
+def starting(
+    folder: Path, *, ingress: str = "haproxy", has_tls: bool = False, name: str | None = None
+) -> Iterator[Server]:
+    """Not awaited; its model has the port in its name if it has no other."""
     port, options = free_port(), []
     if has_tls:
         files = AUTHORITY.issue(folder, "first")
         options = ["--ssl-certfile", files.certfile, "--ssl-keyfile", files.keyfile]
-    with serve(folder, port, "--served-model-name", f"m{port}", "--ingress", ingress, *options) as command:
+    with serve(folder, port, "--served-model-name", name or f"m{port}", "--ingress", ingress, *options) as command:
         yield Server(command.process, command.port, command.mark, command.said, folder if has_tls else None)
 
 
@@ -123,12 +125,20 @@ def test_only_serves_replicas_listen_off_loopback(pair: tuple[Server, Server]) -
         ]
 
 
-def test_another_machine_reaches_none_of_its_ports(pair: tuple[Server, Server]) -> None:
-    if why_not():
-        pytest.skip(why_not())
+@pytest.mark.parametrize("is_other_machine", [False, True], ids=["by its own address", "from another machine"])
+def test_the_network_reaches_replicas_alone(pair: tuple[Server, Server], is_other_machine: bool) -> None:
+    """Another machine is there for root alone; at this machine's own address the kernel answers the
+    same.
+    """
     listeners = [each for command in pair for each in command.listeners()]
-    with other_machine() as other:
-        reached = other.reaches({each.port for each in listeners})
+    ports = {each.port for each in listeners}
+    if not is_other_machine:
+        reached = reached_at(network_address(), ports)
+    elif reason := why_not():
+        pytest.skip(reason)
+    else:
+        with other_machine() as other:
+            reached = other.reaches(ports)
     assert reached == {each.port for each in listeners if each.process.startswith(REPLICA) and each.host == "::"}
 
 
