@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import ray
 import yaml
 from ray.serve.schema import ServeDeploySchema
 
-from cluster.ingress.environment import ENABLE
+from cluster.ingress.environment import ENABLE, FILES_BESIDE, MAX_CONNECTIONS
 from cluster.ingress.haproxy import NODE_ADDRESS
 from cluster.launch.config.app_config import AppConfig, read_app_config
 from cluster.launch.packages import ROOT
@@ -185,15 +186,17 @@ def test_pods_have_the_environment_of_other_nodes(name: str) -> None:
 
 def test_haproxy_listens_in_pods() -> None:
     """As KubeRay makes a container's command of `args`, and of its own."""
+    files = min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     for container in containers_of(build(FOLDER / "cpu")):
-        (before,) = container["args"]
+        before = " ".join(container["args"])
         path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-        command = ["bash", "-c", "--", f" {before}  && ulimit -n 1024; env"]
+        command = ["bash", "-c", "--", f"ulimit -Sn 1024; {before}  && ulimit -n 1024; env"]
         done = subprocess.run(
             command, env={"PATH": path, "NODE_IP": LOOPBACK}, cwd=ROOT, capture_output=True, text=True
         )
         variables = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
         assert (variables[ENABLE], variables[NODE_ADDRESS]) == ("1", LOOPBACK), done.stderr
+        assert variables["RAY_SERVE_HAPROXY_MAXCONN"] == str(min(MAX_CONNECTIONS, (files - FILES_BESIDE) // 2))
 
 
 def test_no_secret_is_in_the_repository() -> None:
