@@ -56,7 +56,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "batch": ("api",),  # a client of applications, by their handles or by HTTP
         "ingress": ("api",),
         "launch": ("api", "checkpoint", "download", "gateway", "ingress", "replica", "telemetry", "workers"),
-        "doctor": ("checkpoint", "download", "launch", "workers"),
+        "doctor": ("checkpoint", "download", "ingress", "launch", "workers"),
         "offline": ("checkpoint", "download", "launch", "weights", "workers"),
         "llm": ("offline",),
         "commands": (

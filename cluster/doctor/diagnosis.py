@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from cluster.doctor.checks import limits, room, same
 from cluster.doctor.checks.collective import check_collective
-from cluster.doctor.checks.fits import check_fits
-from cluster.doctor.checks.folders import check_folders
-from cluster.doctor.checks.labels import check_labels
+from cluster.doctor.checks.plan import check_plan
+from cluster.doctor.checks.planned_ports import check_planned_ports
 from cluster.doctor.checks.ports import check_http, check_reach
 from cluster.doctor.facts.nodes import ask_nodes
 from cluster.doctor.finding import Finding
@@ -33,12 +32,11 @@ def diagnose(needs: Sequence[Need], port: int) -> Iterator[Finding]:
     yield from room.check_gpus_seen(facts, {node.node_id: node.resources for node in nodes})
     answering = [node for node in nodes if node.node_id in {each.node_id for each in facts}]
     if needs:
-        yield from check_labels(needs, nodes)
-        yield from check_folders(needs, answering)
-        yield from room.check_room(needs, nodes)
-        yield from check_fits(needs, facts, nodes, is_serving=is_serving)
+        yield from check_plan(needs, facts, nodes, is_serving=is_serving)
     yield from check_reach(answering)
     yield from check_http(answering, port, is_serving=is_serving)
+    if not is_serving:
+        yield from check_planned_ports(needs, facts, answering)
     for need in needs:
         yield from check_collective(need.config, answering)
     if not needs:

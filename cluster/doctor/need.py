@@ -1,13 +1,17 @@
 """What the engines of a configuration need of a cluster."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.checkpoint.size import Plan
 from cluster.download.models import planned
 from cluster.launch.config.app_config import read_app_config
+from cluster.launch.config.model_config import ModelConfig
+from cluster.workers.nodes import Node, is_meant, num_places
+from cluster.workers.placement import has_gpus
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 
+GIB = 1 << 30
 BUILD_APP = ("cluster.launch:build_app", "cluster.launch.build_app")
 
 
@@ -18,6 +22,8 @@ class Need:
     config: EngineConfig
     plan: Plan
     num_engines: int
+    drain_bytes: int = 0  # of a node's /dev/shm, for blocks that an engine which ends hands over
+    prefill_bytes: int = 0  # likewise, for those of prefill engines
 
     @property
     def num_ranks(self) -> int:
@@ -28,10 +34,19 @@ class Need:
         return f"{self.config.model_name}: {engines}"
 
 
-def need_of(config: EngineConfig, num_engines: int) -> Need:
+def need_of(config: EngineConfig, own: ModelConfig) -> Need:
     """Raises InvalidConfig."""
     config, plan = planned(config)
-    return Need(config, plan, num_engines)
+    need = Need(config, plan, own.least_engines)
+    if config.kv_offloading_path is not None or not config.moves_blocks:
+        return need  # they go by way of that path, or nowhere
+    prefill = own.prefill_memory if own.num_prefill_engines else 0
+    return replace(need, drain_bytes=int(own.drain_memory * GIB), prefill_bytes=int(prefill * GIB))
+
+
+def may_be_on(node: Node, config: EngineConfig) -> bool:
+    """Whether one of its engines may."""
+    return is_meant(node, config) and (not has_gpus(config) or num_places(config, [node]) > 0)
 
 
 def needs_of_serve_file(values: dict[str, object], path: str) -> list[Need]:
@@ -44,7 +59,7 @@ def needs_of_serve_file(values: dict[str, object], path: str) -> list[Need]:
             if not isinstance(args, dict):
                 raise InvalidConfig(f"{path}: args must map names of options to values, got a {type(args).__name__}")
             app = read_app_config({str(name): value for name, value in args.items()})
-            needs += [need_of(model.engine_config(), model.least_engines) for model in app.all_models()]
+            needs += [need_of(model.engine_config(), model) for model in app.all_models()]
     if not needs:
         raise InvalidConfig(f"{path} has no application whose import_path is {BUILD_APP[0]}")
     return needs

@@ -27,6 +27,7 @@ FILES_BESIDE = 500  # that HAProxy opens beside two for each connection
 RUN_SECONDS = 20.0  # for HAProxy to tell its version
 MAX_THREADS = 4  # of HAProxy; one carries some 80,000 tokens a second
 FOREVER_SECONDS = 86_400  # requests have limits of their own; an old HAProxy ends with its last stream
+FALLBACK_PORT = "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT"
 FALLBACK_PORTS = range(8500, 8600)  # for Serve's own proxy, to which requests go while there is no gateway
 BUFFER_BYTES = 128 << 10  # per direction of a connection; a request that fits can be sent to another gateway
 ENVIRONMENT = {
@@ -76,7 +77,7 @@ def environment_of(folder: Path, fallback_port: int) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(launcher),
         "RAY_SERVE_HAPROXY_NBTHREAD": str(min(MAX_THREADS, max(1, (os.cpu_count() or 1) // 4))),
         "RAY_SERVE_HAPROXY_MAXCONN": str(min(MAX_CONNECTIONS, (num_files - FILES_BESIDE) // 2)),
-        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback_port),
+        FALLBACK_PORT: str(fallback_port),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "c"),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "s"),
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),

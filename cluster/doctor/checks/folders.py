@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from cluster.doctor.facts.nodes import on_node, results
 from cluster.doctor.finding import Finding, failure, ok
-from cluster.doctor.need import Need
-from cluster.workers.nodes import Node, is_meant, num_places
-from cluster.workers.placement import has_gpus
+from cluster.doctor.need import Need, may_be_on
+from cluster.workers.nodes import Node
 from engine.config import EngineConfig
 
 ANSWER_SECONDS = 60.0
@@ -15,7 +14,7 @@ ANSWER_SECONDS = 60.0
 
 def check_folders(needs: Sequence[Need], nodes: Sequence[Node]) -> Iterator[Finding]:
     """On the nodes where engines may be. Those that do not answer are told of elsewhere."""
-    wanted = [sorted(_folders(need.config for need in needs if _may_be_on(node, need.config))) for node in nodes]
+    wanted = [sorted(_folders(need.config for need in needs if may_be_on(node, need.config))) for node in nodes]
     if not any(wanted):
         return
     calls = [on_node(node.node_id, missing).remote(folders) for node, folders in zip(nodes, wanted, strict=True)]
@@ -34,10 +33,6 @@ def check_folders(needs: Sequence[Need], nodes: Sequence[Node]) -> Iterator[Find
 def missing(folders: Sequence[str]) -> list[str]:
     """Those of them that are not on this node."""
     return [folder for folder in folders if not os.path.isdir(folder)]
-
-
-def _may_be_on(node: Node, config: EngineConfig) -> bool:
-    return is_meant(node, config) and (not has_gpus(config) or num_places(config, [node]) > 0)
 
 
 def _folders(configs: Iterable[EngineConfig]) -> set[str]:

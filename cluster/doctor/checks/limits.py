@@ -4,7 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from cluster.doctor.facts.node import NodeFacts
 from cluster.doctor.finding import Finding, failure, ok, warning
+from cluster.doctor.need import Need, may_be_on
 from cluster.memory import human
+from cluster.workers.nodes import Node
+from cluster.workers.placement import has_gpus
 
 LEAST_SHM = 128 << 20  # for Ray's object store and for groups of CPU ranks; without it they are slower
 LEAST_SHM_WITH_GPUS = 1 << 30  # NCCL's ranks of a node exchange through it, and fail without
@@ -28,6 +31,30 @@ def check_shm(nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
             )
     if not has_failed:
         yield ok("shm", f"{human(min(node.shm_free for node in nodes))} or more free in /dev/shm")
+
+
+def check_shared(needs: Sequence[Need], facts: Sequence[NodeFacts], nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Whether blocks that engines hand over find the room in /dev/shm that the configuration gives
+    them: a folder of each kind for each model, half of what there is at most.
+    """
+    there = {node.node_id: node for node in nodes}
+    for each in facts:
+        here = [need for need in needs if may_be_on(there[each.node_id], need.config)]
+        folders = [size for need in here for size in _folders(need)]
+        if max(folders, default=0) > each.shm_total // 2 or sum(folders) > each.shm_free:
+            yield warning(
+                "shm",
+                f"/dev/shm of {each.address} has {human(each.shm_free)} free of {human(each.shm_total)}; blocks that "
+                f"engines hand over may take {human(sum(folders))}, a folder half of it all at most",
+                f"give it {human(2 * sum(folders))} (docker run --shm-size, a size limit of the emptyDir), or lower "
+                "drain_memory and prefill_memory: what finds no room is computed again",
+            )
+
+
+def _folders(need: Need) -> list[int]:
+    """Bytes of each; on CPUs the cache's size is known, and an engine leaves no more than that."""
+    whole = need.config.world_size * need.plan.cache_bytes
+    return [need.drain_bytes if has_gpus(need.config) else min(need.drain_bytes, whole), need.prefill_bytes]
 
 
 def check_memory(nodes: Sequence[NodeFacts]) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from cluster.doctor.facts.interfaces import Interface
 from cluster.doctor.facts.node import NodeFacts
 from cluster.doctor.finding import Finding
 from cluster.doctor.need import Need, need_of
+from cluster.launch.config.model_config import ModelConfig
 from cluster.launch.packages import ROOT
 from cluster.workers.nodes import Node
 from engine.config import EngineConfig
@@ -47,10 +48,10 @@ def nodes_with(resources: dict[str, dict[str, float]], **labels: dict[str, str])
     return [Node(name, "", sizes, labels.get(name, {})) for name, sizes in resources.items()]
 
 
-def need(num_engines: int = 1, **changes: Any) -> Need:
-    """Of the demo model."""
+def need(num_engines: int = 1, own: ModelConfig | None = None, **changes: Any) -> Need:
+    """Of the demo model; `own`: instead of `num_engines`."""
     given = {"model": str(ROOT / "configs" / "demo"), "kv_cache_memory_bytes": 8 << 20, "num_threads": 1} | changes
-    return need_of(EngineConfig.create(**given), num_engines)
+    return need_of(EngineConfig.create(**given), own or ModelConfig(engine={}, num_engines=num_engines))
 
 
 def only(findings: list[Finding], state: str) -> Finding:

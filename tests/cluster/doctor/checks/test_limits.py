@@ -4,9 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.doctor.checks.limits import check_interfaces, check_memory, check_processes, check_shm
+from cluster.doctor.checks.limits import (
+    check_interfaces,
+    check_memory,
+    check_processes,
+    check_shared,
+    check_shm,
+)
 from cluster.doctor.facts.interfaces import Interface
-from tests.cluster.doctor.made import GIB, GOOD, H100, only, second
+from cluster.doctor.finding import Finding
+from cluster.doctor.need import Need
+from cluster.launch.config.model_config import ModelConfig
+from tests.cluster.doctor.made import GIB, GOOD, H100, need, nodes_with, only, second
 
 
 def test_good_nodes() -> None:
@@ -51,3 +60,33 @@ def test_interfaces(changes: dict[str, object], text: str) -> None:
 def test_loopback_is_good_for_one_node() -> None:
     alone = replace(GOOD, address="127.0.0.1", interfaces=(Interface("lo", ("127.0.0.1",), 65536),))
     assert only(list(check_interfaces([alone])), "ok").text == "the nodes' addresses are those of lo"
+
+
+HANDING_OVER = ModelConfig(engine={}, num_prefill_engines=1)
+
+
+def of_shared(shm: int, *needs: Need) -> list[Finding]:
+    facts = [replace(GOOD, shm_total=shm * GIB, shm_free=shm * GIB)]
+    return list(check_shared(needs, facts, nodes_with({"a": {"CPU": 8.0, "GPU": 1.0}})))
+
+
+def test_shared_memory_that_blocks_are_handed_over_in() -> None:
+    on_gpu = need(own=HANDING_OVER, device="cuda")
+    assert (on_gpu.drain_bytes, on_gpu.prefill_bytes) == (4 * GIB, 4 * GIB)
+    found = only(of_shared(2, on_gpu), "warning")
+    assert "has 2 GiB free of 2 GiB; blocks that engines hand over may take 8 GiB" in found.text
+    assert "give it 16 GiB" in found.remedy and "drain_memory" in found.remedy
+    only(of_shared(7, on_gpu), "warning")
+    assert of_shared(8, on_gpu) == []
+    only(of_shared(9, on_gpu, need(device="cuda", served_model_name="other")), "warning")
+
+
+def test_an_engine_leaves_no_more_than_its_cache_nor_where_it_does_not() -> None:
+    on_cpu = need(device="cpu")
+    assert of_shared(1, on_cpu) == [], "its cache has 8 MiB"
+    given = need(own=HANDING_OVER, device="cuda", kv_offloading_path="/tmp/blocks", swap_space=1)
+    assert (given.drain_bytes, given.prefill_bytes) == (0, 0)
+    without = need(own=ModelConfig(engine={}, drain_memory=0), device="cuda")
+    assert of_shared(1, given, without) == []
+    elsewhere = need(own=HANDING_OVER, device="cuda", node_labels={"region": "eu"})
+    assert of_shared(1, elsewhere) == []
