@@ -184,6 +184,7 @@ def test_engines_that_compute_prompts_are_shown(browser: Browser, scene: Scene) 
     scene.reports.append(replace(report("squadron#PrefillDeployment#two", 2), computes_prompts=True))
     browser.open()
     browser.until(lambda: len(browser.all("#timelines canvas")) == 2, "both")
+    assert "2 requests" in browser.text("#figures div:nth-child(2) dd"), "of the one that answers"
     facts = [each.text for each in browser.all("#replicas .facts")]
     assert ["computes prompts" in each for each in facts] == [False, True]
     scene.reports[1] = replace(scene.reports[1], problem="no memory")

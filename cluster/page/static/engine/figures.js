@@ -1,4 +1,4 @@
-// The figures at the top, of all engines together.
+// The figures at the top, of all engines that answer together.
 
 import { by, make, percent } from "../shared/dom.js";
 
@@ -8,7 +8,7 @@ export function drawFigures(engines, history) {
   const [queries, hits] = [sum("num_prefix_queries"), sum("num_prefix_hits")];
   const preemptions = sum("num_preemptions_swap") + sum("num_preemptions_recompute");
   show([
-    ["Tokens a second", history.rate("num_generation_tokens").toFixed(0), `and ${history.rate("num_prompt_tokens").toFixed(0)} of prompts`],
+    ["Tokens a second", history.rate("num_generation_tokens", engines).toFixed(0), `and ${history.rate("num_prompt_tokens", engines).toFixed(0)} of prompts`],
     ["Running", sum("num_requests_running"), `requests, ${sum("num_requests_finished")} ended`],
     ["Waiting", sum("num_requests_waiting"), `and ${sum("num_requests_swapped")} swapped out`],
     ["Cache in use", blocks ? percent(1 - free / blocks) : "–", `${blocks - free} of ${blocks} blocks`],

@@ -22,9 +22,9 @@ export class History {
     return this._engines.get(engine.replica);
   }
 
-  /** Tokens a second of all engines, now. */
-  rate(count) {
-    return [...this._engines.values()].reduce((sum, one) => sum + one.rate(count), 0);
+  /** Tokens a second of these engines, now. */
+  rate(count, engines) {
+    return engines.reduce((sum, engine) => sum + this.of(engine).rate(count), 0);
   }
 }
 

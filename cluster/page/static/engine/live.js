@@ -46,7 +46,7 @@ async function look() {
 function draw(told) {
   history.add(told.engines);
   by("view").hidden = false;
-  drawFigures(told.engines, history);
+  drawFigures(told.engines.filter((engine) => !engine.computes_prompts), history);
   drawReplicas(told);
   const seen = told.engines.filter((engine) => engine.view);
   drawSteps(seen, history);
