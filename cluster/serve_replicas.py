@@ -16,12 +16,16 @@ class Replicas:
     full_nodes: frozenset[str]  # ids of nodes that may have no further one (max_replicas_per_node)
 
 
+def serve_details() -> ServeInstanceDetails:
+    """Of all applications. Asks the controller, which blocks: RayError, RayServeException."""
+    return ServeInstanceDetails(**_get_global_client().get_serve_details())
+
+
 def read_replicas(app_name: str, deployment_name: str) -> Replicas | None:
     """None if the deployment is not there. Asks the controller, which blocks; raises RayError,
     RayServeException.
     """
-    details = ServeInstanceDetails(**_get_global_client().get_serve_details())
-    application = details.applications.get(app_name)
+    application = serve_details().applications.get(app_name)
     deployment = None if application is None else application.deployments.get(deployment_name)
     if deployment is None:
         return None

@@ -25,6 +25,7 @@ HERE = (
     "tests/cluster/launch/",
     "tests/cluster/weights/groups/test_update_groups",
     "tests/cluster/doctor/test_diagnosis",
+    "tests/cluster/commands/operating/test_status",
     "tests/deployment/test_gcs",
     "tests/cluster/gateway/streams/test_store_actor",
     "tests/cluster/gateway/streams/test_shards_lost",

@@ -7,6 +7,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from http.client import HTTPException
+from typing import NamedTuple
 
 from engine.errors import InvalidConfig
 
@@ -20,15 +21,36 @@ PREFILL = "squadron:prefill_engines"  # there only if there are any
 _SAMPLE = re.compile(r"([\w:]+)(?:\{(.*)\})? (\S+)")
 
 
-def lines_of(url: str, api_key: str | None) -> Iterator[str]:
+class Told(NamedTuple):
+    lines: list[str]
+    is_well: bool  # whether nothing is wrong with it
+
+
+def ask_server(url: str, api_key: str | None) -> Told:
+    """Raises InvalidConfig if nothing answers."""
     status, version = _get(url, "/version", api_key)
-    yield f"server    {url}, {_version(version) if status == 200 else _message(version)}"
+    lines = [f"server    {url}, {_version(version) if status == 200 else _message(version)}"]
     status, health = _get(url, "/health/deep", api_key)
-    yield f"health    {'ok' if status == 200 else _message(health)}"
+    is_well = status == 200
+    lines.append(f"health    {'ok' if is_well else _message(health)}")
     status, models = _get(url, "/v1/models", api_key)
-    yield f"models    {_names(models) if status == 200 else _message(models)}"
+    lines.append(f"models    {_names(models) if status == 200 else _message(models)}")
     status, metrics = _get(url, "/metrics", api_key)
-    yield from of_metrics(metrics) if status == 200 else [f"metrics   {_message(metrics)}"]
+    lines += of_metrics(metrics) if status == 200 else [f"metrics   {_message(metrics)}"]
+    status, engines = _get(url, "/debug/engines", api_key)
+    problems = list(of_engines(engines)) if status == 200 else []
+    return Told(lines + problems, is_well and not problems)
+
+
+def of_engines(body: str) -> Iterator[str]:
+    """A line for each replica that cannot answer, or compute prompts, of /debug/engines."""
+    try:
+        for engine in json.loads(body)["engines"]:
+            if engine["problem"] is not None:
+                kind = "prefill" if engine.get("computes_prompts") else "engine"
+                yield f"problem   {kind} {engine['replica']}: {engine['problem']}"
+    except (ValueError, KeyError, TypeError):
+        yield f"problem   {_message(body)}"
 
 
 def of_metrics(text: str) -> Iterator[str]:

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from cluster.cli import main
-from cluster.commands.operating.server_status import _message, lines_of, of_metrics
+from cluster.commands.operating.server_status import Told, _message, ask_server, of_engines, of_metrics
 from engine.errors import InvalidConfig
+from tests.cluster.api.scripted import running
 
 PAGE = """# HELP vllm:num_requests_running Requests that an engine is computing
 # TYPE vllm:num_requests_running gauge
@@ -46,6 +47,21 @@ def test_a_page_without_engines() -> None:
     ]
 
 
+ENGINES = """{"engines": [
+{"replica": "one", "problem": null, "computes_prompts": false},
+{"replica": "two", "problem": "workers are restarting", "computes_prompts": false},
+{"replica": "three", "problem": "no memory", "computes_prompts": true}
+], "gateway": {}}"""
+
+
+def test_each_replica_that_cannot_answer_is_named() -> None:
+    assert list(of_engines(ENGINES)) == [
+        "problem   engine two: workers are restarting",
+        "problem   prefill three: no memory",
+    ]
+    assert list(of_engines('{"engines": []}')) == []
+
+
 def test_errors_in_one_line() -> None:
     assert _message('{"error": {"message": "no engine is ready"}}') == "no engine is ready"
     assert _message("<html>\nmuch") == "<html>"
@@ -55,6 +71,17 @@ def test_errors_in_one_line() -> None:
 def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--base-url", "http://127.0.0.1:1"]) == 2
     assert capsys.readouterr().err.startswith("squadron status: http://127.0.0.1:1 does not answer: ")
+
+
+def test_the_exit_status_says_whether_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    with running() as server:
+        assert main(["status", "--base-url", server.url]) == 0
+        assert "health    ok\n" in capsys.readouterr().out
+        server.service.problems = ["no engine replica is there"]
+        with pytest.raises(SystemExit) as ended:
+            main(["status", "--base-url", server.url])
+        assert ended.value.code == 1
+        assert "health    no engine replica is there\n" in capsys.readouterr().out
 
 
 @contextmanager
@@ -87,18 +114,20 @@ def http_answer(status: str, body: bytes) -> bytes:
 
 def test_a_server_that_wants_a_key_says_so() -> None:
     with answering(http_answer("401 Unauthorized", b'{"error": {"message": "An API key is needed"}}')) as url:
-        lines = list(lines_of(url, None))
-    assert lines == [
+        told = ask_server(url, None)
+    lines = [
         f"server    {url}, An API key is needed",
         *(f"{name:<10}An API key is needed" for name in ("health", "models", "metrics")),
     ]
+    assert told == Told(lines, is_well=False)
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"[]", b'{"data": 1}', b""])
 def test_a_server_of_another_kind(body: bytes) -> None:
     with answering(http_answer("200 OK", body)) as url:
-        assert next(lines_of(url, None)) == f"server    {url}, which is not Squadron"
-        assert len(list(lines_of(url, None))) == 5
+        told = ask_server(url, None)
+    assert told.lines[0] == f"server    {url}, which is not Squadron"
+    assert len(told.lines) == 6 and not told.is_well
 
 
 def test_a_server_that_speaks_no_http() -> None:
@@ -106,4 +135,4 @@ def test_a_server_that_speaks_no_http() -> None:
         answering(b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\n") as url,
         pytest.raises(InvalidConfig, match="does not answer"),
     ):
-        list(lines_of(url, None))
+        ask_server(url, None)
