@@ -58,8 +58,13 @@ class CacheKeeping:
             if events:
                 self._publisher.publish(events)
 
-    def cleared(self) -> None:
-        """The workers' caches are gone."""
+    def cleared(self, capacity: Capacity) -> None:
+        """The workers' caches are gone. What the folder has is of those weights with which it was
+        computed: with others, it has what others have left there.
+        """
+        if self._upkeep is not None and (layout := _layout(self._config, capacity)) != self._upkeep.layout:
+            self._upkeep = self._upkeep.of(layout)
+            self.known = self._upkeep.known
         self.beginnings.cleared()
         if self.changes is not None:
             self.changes.cleared()
@@ -82,7 +87,7 @@ def _open_folder(config: EngineConfig, capacity: Capacity, shared: SharedFolder 
             f"kv_offloading_path={config.kv_offloading_path} needs host memory that blocks pass through, and there are "
             f"{capacity.num_cpu_blocks} host blocks; raise swap_space"
         )
-    layout = layout_name(fingerprint(capacity.arithmetic), config.tensor_parallel_size, config.pipeline_parallel_size)
+    layout = _layout(config, capacity)
     folder = Folder(config.kv_offloading_path)
     most_bytes = int(config.kv_offloading_path_size * (1 << 30))
     if shared is not None:
@@ -91,3 +96,7 @@ def _open_folder(config: EngineConfig, capacity: Capacity, shared: SharedFolder 
     upkeep = Upkeep(folder, layout, most_bytes, seconds)
     upkeep.start()
     return upkeep
+
+
+def _layout(config: EngineConfig, capacity: Capacity) -> str:
+    return layout_name(fingerprint(capacity.arithmetic), config.tensor_parallel_size, config.pipeline_parallel_size)

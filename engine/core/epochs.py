@@ -22,7 +22,8 @@ class Engine(Protocol):
 
     dead: str | None
     requests: Requests
-    scheduler: Scheduler
+
+    def start(self) -> None: ...
 
 
 class Epochs:
@@ -44,7 +45,7 @@ class Epochs:
         """Whether there was a first one."""
         return bool(self.fingerprint)
 
-    def start(self) -> None:
+    def start(self) -> Scheduler:
         """See `LLMEngine.start`."""
         parts = self._parts
         parts.cache_size.keeping.hold()
@@ -61,15 +62,15 @@ class Epochs:
             parts.executor.shutdown()
             raise
         self._enter(capacity)
-        self._schedule(capacity)
+        return self._scheduler(capacity)
 
-    def begin_asleep(self) -> None:
+    def begin_asleep(self) -> Scheduler:
         """The first epoch begins with `wake_up`; until then nothing is on any device. Requests are
         admitted as if the cache held whatever they need, and checked again when they begin.
         """
         capacity = self._parts.cache_size.smallest()
         self._parts.admission.limits = replace(self._parts.cache_size.limits(capacity), num_blocks=sys.maxsize)
-        self._schedule(capacity)
+        return self._scheduler(capacity)
 
     def recover(self, failure: StepFailure, lost: list[SchedulerOutputs]) -> None:
         """The next epoch begins, and the request that made the step fail ends."""
@@ -87,8 +88,6 @@ class Epochs:
         if a rank cannot have them: then every rank has those from before. Raises EngineDead.
         """
         recovery, refusal = self._parts.recovery, None
-        if self._parts.config.kv_offloading_path is not None:
-            raise InvalidConfig("weights cannot be replaced with kv_offloading_path, whose blocks are of one version")
         if not self.has_begun:
             self._parts.executor.prepare(weights)
             self.weights = weights
@@ -113,25 +112,26 @@ class Epochs:
         """Have what `sleep` has freed again; raises EngineDead."""
         with self._giving_up():
             if not self.has_begun:
-                return self.start()
+                return self._engine.start()
             capacity = self._parts.recovery.wake()
         self._begin_anew(capacity, [])
 
     def _begin_anew(self, capacity: Capacity, lost: list[SchedulerOutputs]) -> None:
         self._enter(capacity)
-        self._parts.cache_size.keeping.cleared()
+        self._parts.cache_size.keeping.cleared(capacity)
         blocks = self._parts.cache_size.empty_blocks(capacity)
         self._parts.recorder.recovered(self._parts.requests.scheduler.requeue_all(blocks, lost))
 
-    def _schedule(self, capacity: Capacity) -> None:
+    def _scheduler(self, capacity: Capacity) -> Scheduler:
         parts = self._parts
-        self._engine.scheduler = parts.requests.scheduler = Scheduler(
+        parts.requests.scheduler = Scheduler(
             parts.config,
             parts.executor,
             parts.waiting,
             parts.cache_size.empty_blocks(capacity),
             swap_seconds_per_block=capacity.swap_seconds_per_block,
         )
+        return parts.requests.scheduler
 
     def _enter(self, capacity: Capacity) -> None:
         parts = self._parts

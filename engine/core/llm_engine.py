@@ -15,13 +15,10 @@ from engine.outputs import RequestOutput, SamplerOutput
 from engine.records.stats import EngineStats
 from engine.request import Arrival
 from engine.scheduling.plan import SchedulerOutputs
-from engine.scheduling.scheduler import Scheduler
 
 
 class LLMEngine:
     """Requests in, deltas out, a step at a time. Not thread-safe."""
-
-    scheduler: Scheduler  # once the engine has started, asleep or not
 
     def __init__(self, parts: Parts) -> None:
         self.config = parts.config
@@ -44,7 +41,12 @@ class LLMEngine:
         """Start the workers; raises WorkerLost, or InvalidConfig, also if the cache cannot hold a
         sequence of max_model_len.
         """
-        self.epochs.start()
+        self.scheduler = self.epochs.start()
+
+    def begin_asleep(self) -> None:
+        """See `Epochs.begin_asleep`."""
+        self.scheduler = self.epochs.begin_asleep()
+        self.is_frozen = True
 
     def has_unfinished_requests(self) -> bool:
         return self.requests.are_unfinished or bool(self._in_flight) or self._moves_blocks

@@ -47,8 +47,7 @@ class Intermissions:
 
     def begin_asleep(self, level: int) -> None:
         """The engine is just made, and starts with `wake_up`."""
-        self._engine.epochs.begin_asleep()
-        self._engine.is_frozen = True
+        self._engine.begin_asleep()
         self.sleep_level, self._asleep = level, set(TAGS)
 
     def holds(self, arrival: Arrival) -> bool:

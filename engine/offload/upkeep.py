@@ -27,9 +27,19 @@ class Upkeep:
         """`seconds`: between two looks."""
         self.known = Known()
         self._seconds = seconds
-        self._folder, self._layout, self._most_bytes = folder, layout, most_bytes
+        self.layout = layout  # see `layout_name`
+        self._folder, self._most_bytes = folder, most_bytes
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="offload upkeep", daemon=True)
+
+    def of(self, layout: str) -> "Upkeep":
+        """This one ends, and one of that layout has started: it knows none of the blocks that this
+        one knows.
+        """
+        self.stop()
+        other = Upkeep(self._folder, layout, self._most_bytes, self._seconds)
+        other.start()
+        return other
 
     def start(self) -> None:
         """Look once, then now and then in a thread."""
@@ -67,7 +77,7 @@ class Upkeep:
         distrusted = self.known.distrusted()
         found = set()
         for file in files:
-            content, rank = block_of(file.name, self._layout) or (b"", None)
+            content, rank = block_of(file.name, self.layout) or (b"", None)
             if content in distrusted:
                 self._folder.remove(file.name)
             elif rank == 0:

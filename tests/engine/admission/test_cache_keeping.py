@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from engine.admission.cache_keeping import CacheKeeping
+from engine.checkpoint.fingerprint import fingerprint
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.executor import Capacity
 from engine.kv_events.publisher import make_publisher
+from engine.offload.block_files import BlockFiles, Folder, layout_name
 from engine.scheduling.block_manager import BlockManager
 from tests.engine.support.workloads import DEMO
 
@@ -18,7 +20,7 @@ def test_without_a_configuration_there_is_nothing() -> None:
     keeping.start(Capacity(10, 10))
     assert keeping.known is keeping.changes is None
     keeping.publish(BlockManager(Capacity(10, 10), block_size=16, max_model_len=160, max_num_seqs=4))
-    keeping.cleared()
+    keeping.cleared(Capacity(10, 10))
     keeping.close()
 
 
@@ -32,6 +34,24 @@ def test_a_folder_needs_host_memory_and_the_prefix_index(tmp_path: Path) -> None
     keeping.start(Capacity(10, 8))
     assert keeping.known is not None and keeping.known.contents == set()
     keeping.close()
+    keeping.close()
+
+
+def test_with_other_weights_other_blocks_are_known(tmp_path: Path) -> None:
+    old, new = (Capacity(10, 8, arithmetic={"weights": weights}) for weights in ("old", "new"))
+    name = layout_name(fingerprint(new.arithmetic), 1, 1)
+    BlockFiles(Folder(str(tmp_path)), name, 0).write(bytes(16), b"of the new ones")
+    keeping = CacheKeeping(EngineConfig.create(model=DEMO, kv_offloading_path=str(tmp_path)))
+    keeping.start(old)
+    known = keeping.known
+    assert known is not None
+    known.add(bytes(15) + b"o")
+    keeping.cleared(old)
+    assert keeping.known is known, "a worker was replaced"
+    keeping.cleared(new)
+    assert keeping.known is not None and keeping.known.contents == {bytes(16)}
+    keeping.cleared(old)
+    assert keeping.known.contents == set(), "nobody has written it"
     keeping.close()
 
 

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from engine.checkpoint.sample import weights_digest
 from engine.core.llm_engine import LLMEngine
+from engine.executor import Weights
 from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
 from tests.engine.support.demo import answers, demo_engine, every_bit, held_out_prompts
+from tests.perturbed import save_perturbed
 
 NUM_CONVERSATIONS = 12
 SMALL = {"num_gpu_blocks_override": 40, "max_model_len": 400, "ops_backend": "cpu", "dtype": "bfloat16"}
@@ -68,6 +71,29 @@ def test_another_engine_finds_them_in_the_folder(
         stats = engine.stats()
         assert stats.num_external_hits > 0.8 * sum(map(len, prompts()))
         assert (stats.num_blocks_missed, stats.num_free_cpu_blocks) == (0, stats.num_cpu_blocks)
+
+
+def test_blocks_of_other_weights_are_never_read_and_those_of_earlier_ones_are_found_again(
+    alone: list[object], tmp_path: Path
+) -> None:
+    save_perturbed(tmp_path / "new")
+    new = Weights("new", "of all numbers", folder=f"{tmp_path}/new", sample=weights_digest(f"{tmp_path}/new"))
+    with demo_engine(**SMALL, model=f"{tmp_path}/new", enable_prefix_caching=False) as engine:
+        changed = converse(engine)
+    assert changed != alone
+    num_hits = 0
+    with demo_engine(**SMALL, swap_space=0.05, kv_offloading_path=f"{tmp_path}/blocks") as engine:
+        for weights, expected, are_there in [
+            (None, alone, False),
+            (new, changed, False),
+            (None, alone, True),
+            (new, changed, True),
+        ]:
+            engine.epochs.change_weights(weights)
+            assert converse(engine) == expected
+            hits = engine.stats().num_external_hits - num_hits
+            assert hits > 0.8 * sum(map(len, prompts())) if are_there else hits == 0
+            num_hits += hits
 
 
 TALKER = """
