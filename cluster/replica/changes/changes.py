@@ -1,27 +1,20 @@
 """What trainers have done to an engine replica: other weights, pauses, sleep."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from cluster.replica.changes.resting import Resting
+from cluster.replica.changes.following import Following
+from cluster.replica.changes.resting import Resting, problem_of
 from cluster.replica.changes.start import Start
 from cluster.replica.condition import Condition
 from cluster.replica.refusals.refusal import Refusal
 from cluster.weights.asked import AskedWeights, Done
-from cluster.weights.head import NoRecord
-from cluster.weights.record import Change, WeightsRecord
-from cluster.weights.rest import Rest
-from engine.errors import InvalidConfig, SquadronError
+from engine.errors import InvalidConfig
 from engine.executor import Weights
 from engine.frontend.async_engine import AsyncEngine
 
-logger = logging.getLogger("squadron.engine")
-
 T = TypeVar("T")
-
-LOOK_SECONDS = 2.0  # between looks at the record: a change may have passed this replica by as it started
 
 
 class Changes:
@@ -32,29 +25,16 @@ class Changes:
         self._engine = engine
         self._condition = condition
         self._tell = tell
-        self._start = start
         self._resting = Resting(engine.controls, tell)
+        self._following = Following(start, condition, self._resting, self.update)
         self._turn = asyncio.Lock()
-        self._looking: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """The engine has started, which may have taken minutes; follow the record. What it says is
-        done when this returns.
-        """
-        change, record = self._start.change, self._start.record
-        if change.are_elsewhere:
-            self._condition.lack = lacking(change)
-        else:
-            self._condition.weights_number = change.number
-        if record is not None:
-            self._resting.take(self._start.rest)
-            await self._look(record)
-            await self._resting.until_done()
-            self._looking = asyncio.create_task(self._keep_looking(record))
+        """See `Following.begin`."""
+        await self._following.begin()
 
     def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        self._following.close()
 
     async def check(self, asked: AskedWeights) -> Weights | Refusal:
         """What is asked for, all of it read; nothing is changed."""
@@ -78,7 +58,7 @@ class Changes:
                 return Done(self._condition.name, late, is_late=True)
             if number == self._condition.weights_number:
                 return self._done(None)
-            problem = await self._do(lambda: self._engine.controls.update_weights(weights, mode, self._tell))
+            problem = await problem_of(self._engine.controls.update_weights(weights, mode, self._tell))
             if problem is None:
                 self._condition.weights_number, self._condition.lack = number, None
             self._tell()
@@ -88,26 +68,13 @@ class Changes:
         """What the engine has, and the number of the change that it is of."""
         return self._condition.weights_number, self._engine.observer.weights
 
-    async def control(self, rest: Rest, what: str, *arguments: Any) -> Done:
+    async def control(self, *told: Any) -> Done:
         """See `Resting.control`."""
-        return self._done(await self._resting.control(rest, what, *arguments))
+        return self._done(await self._resting.control(*told))
 
     async def state(self) -> dict[str, bool]:
         controls = self._engine.controls
         return {"is_paused": controls.is_paused, "is_sleeping": controls.is_sleeping}
-
-    async def look(self, record: WeightsRecord) -> None:
-        """Catch up with what has passed this replica by. Raises NoRecord."""
-        self._resting.take(await asyncio.to_thread(record.rest.read))
-        change = await asyncio.to_thread(record.read)
-        if change.number <= self._condition.weights_number:
-            self._condition.lack = None
-        elif change.are_elsewhere:
-            self._condition.lack = lacking(change)
-        else:
-            done = await self.update(change.number, change.weights, "wait")
-            if done.problem is not None:
-                self._condition.lack = f"{lacking(change)}: {done.problem}"
 
     async def _checked(self, read: Callable[..., T]) -> T | Refusal:
         try:
@@ -115,30 +82,5 @@ class Changes:
         except InvalidConfig as error:
             return Refusal("invalid", str(error), None, "invalid_weights")
 
-    async def _keep_looking(self, record: WeightsRecord) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            await self._look(record)
-
-    async def _look(self, record: WeightsRecord) -> None:
-        try:
-            await self.look(record)
-        except NoRecord as error:
-            logger.warning("%s", error)
-
-    async def _do(self, work: Callable[[], Any]) -> str | None:
-        """The problem, if there is one."""
-        try:
-            await asyncio.wrap_future(work())
-        except SquadronError as error:
-            logger.warning("not changed: %s", error)
-            return str(error)
-        return None
-
     def _done(self, problem: str | None) -> Done:
         return Done(self._condition.name, problem)
-
-
-def lacking(change: Change) -> str:
-    """What a replica says that has not got the weights of that change."""
-    return f"it waits for the weights of version {change.version!r}"

@@ -42,13 +42,8 @@ class Resting:
 
     async def until_done(self) -> str | None:
         """What was taken last; the problem, if there is one."""
-        try:
-            for each in self._posted:
-                await asyncio.shield(asyncio.wrap_future(each))
-        except SquadronError as error:
-            logger.warning("not changed: %s", error)
-            return str(error)
-        return None
+        problems = [await problem_of(each) for each in self._posted]
+        return next(filter(None, problems), None)
 
     def _post(self, rest: Rest, calls: list[tuple[str, tuple[Any, ...]]]) -> None:
         """At once, since what comes later may end what still waits for requests."""
@@ -61,3 +56,15 @@ class Resting:
             return self._controls.wake_up(tags, awake=self._tell)
         done: Future[None] = getattr(self._controls, what)(*arguments)
         return done
+
+
+async def problem_of(done: "Future[None]") -> str | None:
+    """Of what an engine was told to do, once it has done it, if there is one. Whoever does not wait
+    any more ends nothing.
+    """
+    try:
+        await asyncio.shield(asyncio.wrap_future(done))
+    except SquadronError as error:
+        logger.warning("not changed: %s", error)
+        return str(error)
+    return None

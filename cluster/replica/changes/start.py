@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 from ray import serve
 
@@ -29,7 +28,7 @@ class Start:
     rest: Rest = RUNS  # and whether its engine is to start asleep, or paused
 
     @classmethod
-    async def read(cls, config: EngineConfig, token: str | None) -> Self:
+    async def read(cls, config: EngineConfig, token: str | None) -> "Start":
         """With what is read of the model on this node. `token`: of the application's owner; None
         outside Serve. Raises InvalidConfig, NoRecord.
         """

@@ -86,5 +86,6 @@ async def test_a_late_call_changes_nothing(resting: Resting, controls: Controls)
 
 async def test_an_engine_that_cannot_is_told(resting: Resting, controls: Controls) -> None:
     resting.take(RUNS.after("pause", "keep"))
-    controls.open[0].set_exception(EngineDead("its workers are gone"))
+    controls.open.pop(0).set_exception(EngineDead("its workers are gone"))
+    controls.end()
     assert await resting.until_done() == "its workers are gone"
