@@ -12,7 +12,7 @@ from cluster.gateway.prefill.prefill import Prefill
 from cluster.gateway.requests.attempts import AttemptLimits, Attempts
 from cluster.gateway.requests.journal import Journal
 from cluster.gateway.requests.journals import Journals
-from cluster.replica.calls.engines import PrefillEngines
+from cluster.replica.calls.engines import Engines, PrefillEngines
 from engine.outputs import RequestOutput
 from engine.request import Request
 
@@ -22,23 +22,24 @@ class Answering:
 
     def __init__(
         self,
-        replicas: Replicas,
+        engines: Engines,
         journals: Journals,
         observers: Observers,
         limits: tuple[int, float],
         prefill: PrefillEngines | None,
     ) -> None:
         """`limits`: those of `AttemptLimits`. `prefill`: engines for long prompts, if there are."""
-        self._replicas = replicas
+        self._prefill = None if prefill is None else Prefill(prefill, limits[1])
+        computing = None if self._prefill is None else self._prefill.changes
+        self.replicas = Replicas(engines, journals, limits[1], computing)
         self._journals = journals
         self._observers = observers
         self._limits = AttemptLimits(*limits)
-        self._prefill = None if prefill is None else Prefill(prefill, limits[1])
 
     async def start(self, host: str) -> None:
         """Prefill engines report to a free port of `host`."""
         if self._prefill is not None:
-            await self._prefill.connections.start(host, lambda: None)
+            await self._prefill.start(host)
 
     async def close(self) -> None:
         if self._prefill is not None:
@@ -46,7 +47,7 @@ class Answering:
 
     def reports(self) -> tuple[Reports, Reports]:
         """See `Monitoring`; also of those that compute prompts."""
-        own = self._replicas.connections
+        own = self.replicas.connections
         if self._prefill is None:
             return own.reports, own.all_reports
         other = self._prefill.connections
@@ -56,25 +57,17 @@ class Answering:
         """See `Gateway.generate`."""
         self._journals.check_open()
         with self._observers.watcher.watch(request) as watch, self._journals.open(watch.request, shortcut) as journal:
-            request = journal.request
-            is_new = self._prefill is not None and await self._compute(journal, self._prefill)
+            if self._prefill is not None:
+                await self._compute(journal, self._prefill)
             attempts = Attempts(journal, self._limits)
             while not journal.is_told:
                 watch.attempt(journal)
-                async with attempts.one(), self._replicas.call(journal):
+                async with attempts.one(), self.replicas.call(journal):
                     async for delta in journal:
                         attempts.gained()
-                        is_new = is_new and not self._has_answered(journal, request)
                         yield delta
 
-    async def _compute(self, journal: Journal, prefill: Prefill) -> bool:
+    async def _compute(self, journal: Journal, prefill: Prefill) -> None:
         """See `Prefill.compute`. Meanwhile it waits for none of the engines that answer."""
-        reports = self._replicas.connections.reports()
         with self._journals.waiting.without(journal.request):
-            return await prefill.compute(journal, reports, self._observers.figures.prefilled)
-
-    def _has_answered(self, journal: Journal, request: Request) -> bool:
-        """Whether an engine has answered with a token; then `Prefill` hears of it."""
-        if journal.has_gained and self._prefill is not None:
-            self._prefill.answered(request)
-        return journal.has_gained
+            await prefill.compute(journal, self.replicas.connections, self._observers.figures.prefilled)

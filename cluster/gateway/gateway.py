@@ -6,7 +6,6 @@ from typing import Any
 from cluster.api.service import NOBODY, Arriving, Shortcut
 from cluster.gateway.answering import Answering
 from cluster.gateway.door import Door
-from cluster.gateway.engines.replicas import Replicas
 from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.calls.engines import Engines, PrefillEngines
@@ -37,11 +36,11 @@ class Gateway:
         self._engines = engines
         self._observers = observers or Observers()
         self._journals = Journals(self._observers.figures.ended)
-        self._replicas = Replicas(engines, self._journals, patience)
+        limits = (max_attempts, patience)
+        self._answering = Answering(engines, self._journals, self._observers, limits, prefill)
+        self._replicas = self._answering.replicas
         self._connections = self._replicas.connections
         self.changes = self._replicas.changes
-        limits = (max_attempts, patience)
-        self._answering = Answering(self._replicas, self._journals, self._observers, limits, prefill)
         self.monitoring = self._observers.monitoring(*self._answering.reports())
         reports, _ = self._answering.reports()
         self.view = self._observers.view(engines, reports)

@@ -24,7 +24,9 @@ NUM_DRAWN = 2
 class Calling:
     """One gateway's."""
 
-    def __init__(self, engines: Engines, server: DeltaServer) -> None:
+    def __init__(self, engines: Engines, server: DeltaServer, *, is_asked: bool = False) -> None:
+        """`is_asked`: for `num_known`, which is to know of the only replica, too."""
+        self._is_asked = is_asked
         self._engines = engines
         self._server = server
         self.prefixes = Prefixes()
@@ -35,15 +37,7 @@ class Calling:
         one with the newest weights. Of them, see `_best`. Raises EngineFull if all of these read
         nothing.
         """
-        known = self._server.calls()
-        newest = max((report.weights_number for report, _ in known), default=0)
-        able = [one for one in known if one[0].problem is None]
-        able = [one for one in able if not one[0].is_leaving] or able
-        wanted = request.resume.fingerprint
-        if wanted is not None:
-            able = [one for one in able if one[0].fingerprint == wanted] or able
-        else:
-            able = [one for one in able if one[0].weights_number == newest]
+        able = self._able(request)
         if not able:
             return None
         report, calls, beginnings, num_known = self._best(able, request)
@@ -57,6 +51,25 @@ class Calling:
                 call.when_refused(lambda: self.prefixes.forget(beginnings[num_known:], report.replica))
         return call
 
+    def num_known(self, request: Request) -> int:
+        """Pieces of the prompt that the replica is likely to have to which it would go now."""
+        able = self._able(request)
+        try:
+            return self._best(able, request)[3] if able else 0
+        except EngineFull:
+            return 0
+
+    def _able(self, request: Request) -> list[tuple[EngineReport, OpenCalls]]:
+        """See `begin`."""
+        known = self._server.calls()
+        newest = max((report.weights_number for report, _ in known), default=0)
+        able = [one for one in known if one[0].problem is None]
+        able = [one for one in able if not one[0].is_leaving] or able
+        wanted = request.resume.fingerprint
+        if wanted is not None:
+            return [one for one in able if one[0].fingerprint == wanted] or able
+        return [one for one in able if one[0].weights_number == newest]
+
     def _best(
         self, able: Sequence[tuple[EngineReport, OpenCalls]], request: Request
     ) -> tuple[EngineReport, OpenCalls, list[bytes], int]:
@@ -64,9 +77,9 @@ class Calling:
         been sent before makes up for some; the prompt's beginnings, and how many of them it has
         been sent. Of many replicas, these are those that have been sent a part, and two that are
         drawn. Among equals, the one that this gateway has sent the fewest so far. With one replica
-        there is nothing to choose, nor to remember.
+        there is nothing to choose, nor, unless anybody asks, to remember.
         """
-        if len(able) == 1:
+        if len(able) == 1 and not self._is_asked:
             return *_ready(able)[0], [], 0
         beginnings = beginnings_of(request)
         pieces = self.prefixes.known(beginnings)

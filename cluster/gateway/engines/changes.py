@@ -28,8 +28,17 @@ class Changes:
     the change of the higher number counts, everywhere.
     """
 
-    def __init__(self, engines: Engines, reports: Callable[[], list[EngineReport]], patience: float) -> None:
-        """`patience`: seconds that it waits for a replica that starts."""
+    def __init__(
+        self,
+        engines: Engines,
+        reports: Callable[[], list[EngineReport]],
+        patience: float,
+        computing: "Changes | None" = None,
+    ) -> None:
+        """`patience`: seconds that it waits for a replica that starts. `computing`: of the engines
+        that compute prompts for these, which do as these do.
+        """
+        self._computing = computing
         self._engines = engines
         self.any = AnyReplica(engines, patience)
         self._reports = reports
@@ -63,11 +72,29 @@ class Changes:
             await self._write(number, weights)
             reports = await self._until_all_have(number, weights)
             logger.info("all %d engine replicas have the weights of version %s", len(reports), weights.version)
+            if self._computing is not None:
+                await self._computing.follow(weights)
             return {
                 "weights_version": weights.version,
                 "system_fingerprint": next((each.fingerprint for each in reports if each.fingerprint), None),
                 "num_replicas": len(reports),
             }
+
+    async def follow(self, weights: Weights) -> None:
+        """Those that answer have these weights: so do these when it returns, but for such as are
+        late, which get them as replicas do that start. Until then nobody asks them anything.
+        """
+        async with self._turn:
+            try:
+                number = await self._claim()
+                await self._write(number, weights)
+                answers = await self._engines.change("change", "update", number, weights, "wait")
+            except Unavailable as error:
+                logger.warning("prompts are computed where they are answered until the next change: %s", error.message)
+                return
+            problems = [done if isinstance(done, str) else done.problem for done in answers]
+            for problem in filter(None, problems):
+                logger.warning("one that computes prompts has not changed yet: %s", problem)
 
     async def open_group(self, meeting: Meeting) -> int:
         """As `UpdateGroups.open`, on the nodes of all ranks."""
@@ -81,9 +108,15 @@ class Changes:
         await self._engines.record.groups.close(group_name)
 
     async def control(self, what: str, *arguments: Any) -> None:
-        """All replicas that there are; one that starts later is told before it answers. Raises
-        Unavailable if one could not do it.
+        """All replicas that there are, and those that compute prompts for them; one that starts
+        later is told before it answers. Raises Unavailable if one could not do it.
         """
+        others = [] if self._computing is None else [self._computing.control(what, *arguments)]
+        for problem in await asyncio.gather(self._control(what, *arguments), *others, return_exceptions=True):
+            if problem is not None:
+                raise problem
+
+    async def _control(self, what: str, *arguments: Any) -> None:
         try:
             rest = await asyncio.to_thread(self._engines.record.rest.change, what, *arguments)
         except NoRecord as error:

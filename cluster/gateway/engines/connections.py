@@ -22,13 +22,15 @@ class Connections:
     through its journal.
     """
 
-    def __init__(self, engines: Engines, journals: Journals, patience: float) -> None:
-        """`patience`: seconds that a replica which has taken a request may be in trouble."""
+    def __init__(self, engines: Engines, journals: Journals, patience: float, *, is_asked: bool = False) -> None:
+        """`patience`: seconds that a replica which has taken a request may be in trouble.
+        `is_asked`: see `Calling`.
+        """
         self._engines = engines
         self._journals = journals
         self._patience = patience
         self._server = DeltaServer(journals.accept, self._on_lost, self._on_silent, self._on_told)
-        self.calling = Calling(engines, self._server)
+        self.calling = Calling(engines, self._server, is_asked=is_asked)
         self._tasks: set[asyncio.Task[None]] = set()
         self.address: GatewayAddress
 

@@ -20,10 +20,12 @@ from engine.errors import FingerprintChanged
 class Replicas:
     """One gateway's."""
 
-    def __init__(self, engines: Engines, journals: Journals, patience: float) -> None:
-        """`patience`: see `Connections`."""
-        self.connections = Connections(engines, journals, patience)
-        self.changes = Changes(engines, self.connections.reports, patience)
+    def __init__(self, engines: Engines, journals: Journals, patience: float, computing: Changes | None = None) -> None:
+        """`patience`: see `Connections`; `computing`: of the engines that compute prompts for
+        these, if there are any.
+        """
+        self.connections = Connections(engines, journals, patience, is_asked=computing is not None)
+        self.changes = Changes(engines, self.connections.reports, patience, computing)
         self.any = self.changes.any
         self._engines = engines
         self._history = journals.history

@@ -6,11 +6,9 @@ from typing import Any, Literal
 
 from ray.serve.handle import DeploymentHandle
 
-from cluster.gateway.engines.introductions import CONNECT_SECONDS, Introductions
 from cluster.gateway.engines.questions import ask_all, ask_any, ask_one, ask_those_that_answer, change_all, probe_all
-from cluster.gateway.engines.reach import BLIND_SECONDS, INTRODUCTION_SECONDS
+from cluster.gateway.engines.reach import BLIND_SECONDS, CONNECT_SECONDS, EACH, INTRODUCTION_SECONDS, Introductions
 from cluster.gateway.engines.serve_call import ServeCall
-from cluster.replica.calls.direct import connect_replica
 from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.refusals.lost import EngineLost
 from cluster.serve_status import ServeStatus, count_call, end_this_process, kill_replica, running_replicas
@@ -18,8 +16,6 @@ from cluster.weights.record import WeightsRecord
 from engine.request import Adapter, Request
 
 logger = logging.getLogger("squadron.gateway")
-
-ALL = ""  # in place of a replica's name, while Serve has told this process of none
 
 
 class ServeEngines:
@@ -30,7 +26,7 @@ class ServeEngines:
         self._engines = engines
         self.record = WeightsRecord(engines.app_name, engines.deployment_name, token)
         self._status = ServeStatus(engines)
-        self._introductions = Introductions(self._connect)
+        self._introductions = Introductions(self._connect_all)
 
     async def model_info(self) -> dict[str, Any]:
         """The facts about the model that the HTTP API needs, once there is a replica. Ends the
@@ -63,12 +59,10 @@ class ServeEngines:
             return await self._introductions.turn(gateway, running - connected, is_reached=is_reached)
         if connected and await self.num_running() == len(connected):
             return True
-        return await self._introductions.turn(gateway, {ALL}, is_reached=bool(connected))
+        return await self._introductions.turn(gateway, {EACH}, is_reached=bool(connected))
 
-    async def _connect(self, replica: str, gateway: GatewayAddress) -> None:
-        """See `Introductions`."""
-        if replica != ALL:
-            return await connect_replica(replica, gateway)
+    async def _connect_all(self, gateway: GatewayAddress) -> None:
+        """Raises ValueError if none is there, or one does not answer."""
         told = await ask_those_that_answer(self._engines, "connect", gateway, seconds=CONNECT_SECONDS)
         if len(told) < (await self.num_running() or 1):
             raise ValueError("no replica is there, or one does not answer")

@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from cluster.gateway.engines.changes import Changes
 from cluster.gateway.engines.connections import Connections
-from cluster.gateway.prefill.prompts import Computed, Prompts, prefilled, to_compute
+from cluster.gateway.prefill.prompts import Computed, are_worth_it, prefilled, to_compute
 from cluster.gateway.requests.journal import Journal
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.calls.engines import PrefillEngines
-from cluster.replica.delta_channel.messages import EngineReport
 from cluster.replica.refusals.lost import EngineLost
 from cluster.replica.refusals.refusal import Refusal
 from engine.request import Request
@@ -28,25 +28,30 @@ class Prefill:
 
     def __init__(self, engines: PrefillEngines, patience: float) -> None:
         """`patience`: see `Connections`."""
-        self._is_shared = engines.is_shared
+        self._is_shared, self._min_tokens = engines.is_shared, engines.min_tokens
         self._journals = Journals()
         self.connections = Connections(engines.engines, self._journals, patience)
-        self._prompts = Prompts(engines.min_tokens)
+        self.changes = Changes(engines.engines, self.connections.reports, patience)
 
-    async def compute(self, journal: Journal, reports: list[EngineReport], count: Count) -> bool:
-        """If the request's prompt is worth it, have it computed, and the request told so; whether
-        it was worth it. `reports`: of the engines that answer; `count` is given what became of it.
-        Ends early if the request does.
+    async def start(self, host: str) -> None:
+        """Prefill engines report to a free port of `host`."""
+        await self.connections.start(host, lambda: self.changes.look(self.connections.spawn))
+
+    async def compute(self, journal: Journal, answering: Connections, count: Count) -> None:
+        """If the request's prompt is worth it, have it computed, and the request told so; `count`
+        is given what became of it. Ends early if the request does.
         """
         request = journal.request
-        if not self._can_reach(reports) or not self._prompts.are_worth_it(request):
-            return False
+        if not self._can_reach(answering):
+            return
+        if not are_worth_it(request, self._min_tokens, answering.calling.num_known):
+            return
         computing = asyncio.create_task(self._have_computed(request))
         given_up = asyncio.create_task(journal.rest(min(SECONDS, journal.seconds_left)))
         try:
             await asyncio.wait((computing, given_up), return_when=asyncio.FIRST_COMPLETED)
             if journal.is_over:
-                return True
+                return
             computed = computing.result() if computing.done() else Computed("it took too long")
         finally:
             computing.cancel()
@@ -57,13 +62,6 @@ class Prefill:
             journal.request = prefilled(request, computed.blocks_at)
         else:
             logger.info("a prompt is computed where it is answered: %s", computed.problem)
-        return True
-
-    def answered(self, request: Request) -> None:
-        """An engine that answers has the prompt now, wherever it was computed. Before, it is new to
-        them: the request may end, or be refused, and nobody has it.
-        """
-        self._prompts.remember(request)
 
     async def _have_computed(self, request: Request) -> Computed:
         with self._journals.open(to_compute(request)) as journal:
@@ -82,9 +80,13 @@ class Prefill:
             problem = None if journal.last is None else journal.last.error  # the last delta came before
             return Computed(problem, None if report is None else report.blocks_at)
 
-    def _can_reach(self, reports: list[EngineReport]) -> bool:
-        """Whether what is computed there is found by any that may answer, and is right there."""
+    def _can_reach(self, answering: Connections) -> bool:
+        """Whether what is computed there is found by any that may answer, and is right there, and
+        nobody has had them pause or sleep.
+        """
         others = self.connections.reports()
-        if not others or {each.fingerprint for each in others} != {each.fingerprint for each in reports}:
+        if not others or any(each.is_frozen for each in others):
+            return False
+        if {each.fingerprint for each in others} != {each.fingerprint for each in answering.reports()}:
             return False
         return not self._is_shared or all(each.blocks_at is not None for each in others)

@@ -1,15 +1,14 @@
 """Which prompts are worth an engine of their own, and how they are put to it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from cluster.gateway.engines.prefixes import Prefixes, beginnings_of
 from engine.kv_events.beginnings import PIECE_BYTES
 from engine.request import BYTES_PER_TOKEN, NEW, Request
 from engine.sampling_params import SamplingParams
 
 _ONE_TOKEN = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
-_ENGINES = "those that answer"
 
 
 class Computed(NamedTuple):
@@ -19,24 +18,13 @@ class Computed(NamedTuple):
     blocks_at: str | None = None  # where they are served to other nodes
 
 
-class Prompts:
-    """One gateway's memory of those that engines have answered."""
-
-    def __init__(self, min_tokens: int) -> None:
-        """`min_tokens`: of a prompt's new part, about."""
-        self._min_tokens = min_tokens
-        self._prefixes = Prefixes()
-
-    def are_worth_it(self, request: Request) -> bool:
-        """Whether a long part of the prompt is new. What lies behind all beginnings is."""
-        if request.estimated_tokens < self._min_tokens or not _is_cacheable(request):
-            return False
-        num_known = self._prefixes.known(beginnings_of(request)).get(_ENGINES, 0)
-        return request.estimated_tokens - num_known * PIECE_BYTES // BYTES_PER_TOKEN >= self._min_tokens
-
-    def remember(self, request: Request) -> None:
-        """From now on no part of the prompt is new."""
-        self._prefixes.remember(beginnings_of(request), _ENGINES)
+def are_worth_it(request: Request, min_tokens: int, num_known: Callable[[Request], int]) -> bool:
+    """Whether a long part of the prompt, about `min_tokens`, is new to the engine that would answer
+    it now; `num_known`: pieces that this one has. What lies behind all beginnings is new.
+    """
+    if request.estimated_tokens < min_tokens or not _is_cacheable(request):
+        return False
+    return request.estimated_tokens - num_known(request) * PIECE_BYTES // BYTES_PER_TOKEN >= min_tokens
 
 
 def to_compute(request: Request) -> Request:

@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from ray import serve
 
 from engine.offload.shared_folder import SHARED_MEMORY, is_shared
-from tests.end_to_end.chaos.app import App, app_args, running
+from tests.end_to_end.chaos.app import DEMO, App, app_args, running
 from tests.end_to_end.chaos.processes import find
 from tests.end_to_end.test_replica_lost import wait_until
+from tests.perturbed import save_perturbed
 
 SECONDS = 300.0
 PREFILL = "ray::ServeReplica:squadron:EnginePrefillDeployment"
@@ -86,6 +88,51 @@ def test_answers_are_the_same_with_prompts_that_another_engine_has_computed(app:
     engines = httpx.get(f"{app.url}/debug/view", timeout=60).json()["engines"]
     assert [engine["computes_prompts"] for engine in engines] == [False, True]
     assert all(engine["view"]["ended"] and not engine["is_silent"] for engine in engines), "both are on the page"
+
+
+def engines(app: App) -> list[dict[str, Any]]:
+    """Last reports of both kinds."""
+    told: list[dict[str, Any]] = httpx.get(f"{app.url}/debug/engines", timeout=SECONDS).json()["engines"]
+    return told
+
+
+def both_are(app: App, name: str, value: Any) -> bool:
+    return [each[name] for each in engines(app)] == [value] * 2
+
+
+@pytest.mark.long
+def test_prefill_engines_have_the_weights_of_those_that_answer(app: App, client: openai.OpenAI, tmp_path: Path) -> None:
+    save_perturbed(tmp_path)
+    asked = prompts("of both")
+    before = ask_all(client, asked)
+    for folder in (tmp_path, DEMO):
+        num_computed = num_prefills(app, "computed")
+        told = serve.get_app_handle("squadron").update_weights.remote({"path": str(folder)}).result(timeout_s=SECONDS)
+        assert told["error"] is None
+        wait_until(lambda told=told: both_are(app, "fingerprint", told["system_fingerprint"]), "one has other weights")
+        after = ask_all(client, asked)
+        assert num_prefills(app, "computed") == num_computed + NUM_PROMPTS
+        assert all(cached >= num_tokens - 32 for _, num_tokens, cached in after)
+        check_plain(client, asked, after)
+        assert [said for said, _, _ in after] != [said for said, _, _ in before]
+        before = after
+
+
+@pytest.mark.long
+def test_prefill_engines_sleep_with_those_that_answer(app: App, client: openai.OpenAI) -> None:
+    """Also one that takes a lost one's place meanwhile."""
+    handle = serve.get_app_handle("squadron")
+    assert handle.sleep.remote({"level": 1}).result(timeout_s=SECONDS) == {"error": None}
+    wait_until(lambda: both_are(app, "sleep_level", 1), "one is awake")
+    (pid,) = find(PREFILL)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: find(PREFILL) not in ([], [pid]), "there is no prefill engine again")
+    wait_until(lambda: both_are(app, "sleep_level", 1), "one is awake, or lost")
+    assert handle.wake_up.remote().result(timeout_s=SECONDS) == {"error": None}
+    wait_until(lambda: both_are(app, "is_frozen", False), "one sleeps")
+    num_computed, asked = num_prefills(app, "computed"), prompts("awake")
+    check_plain(client, asked, ask_all(client, asked))
+    assert num_prefills(app, "computed") == num_computed + NUM_PROMPTS
 
 
 @pytest.mark.long

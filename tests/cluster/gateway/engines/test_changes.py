@@ -1,6 +1,7 @@
 """All replicas change, or those that have changed get what they had."""
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -247,6 +248,41 @@ async def test_the_next_engine_of_a_model_without_any_is_told_what_the_others_wo
         await changes.control(*call)
         assert engines.told[-1] == (engines.rest, *call), "it was written down first"
         assert await changes.state() == {"is_paused": is_paused, "is_sleeping": is_sleeping}
+
+
+async def test_engines_that_compute_prompts_pause_and_sleep_too() -> None:
+    """Also where those that answer cannot, and the other way round."""
+    for problem, other in ((None, None), ("it is dead", None), (None, "it is dead")):
+        computing, answering = (Resting(Done("one", each)) for each in (other, problem))
+        told: Any = answering
+        changes = Changes(told, list, 30.0, resting_of(computing))
+        with pytest.raises(Unavailable, match="it is dead") if problem or other else nullcontext():
+            await changes.control("sleep", 1, "abort")
+        assert computing.told == answering.told == [(Rest(1, sleep_level=1), "sleep", 1, "abort")]
+
+
+async def test_engines_that_compute_prompts_follow_those_that_answer() -> None:
+    """Their own number, and those that are late when they can."""
+    answering, computing = Engines(), Engines(loses=1)
+    computing.record.last = 6
+    told: Any = answering
+    follows = changes_of(computing)
+    changes = Changes(told, lambda: answering.reports, 30.0, follows)
+    await changes.update(AskedWeights("new", "/new"), "wait")
+    assert computing.given == {"one": ["new"], "two": []}
+    assert (computing.record.change.number, answering.record.change.number) == (7, 1)
+    spawned: list[Any] = []
+    follows.look(spawned.append)
+    await spawned.pop()
+    assert computing.given["two"] == ["new"]
+
+
+async def test_what_engines_that_compute_prompts_cannot_have_changes_nothing_for_the_others() -> None:
+    answering, computing = Engines(), Engines(refused="new")
+    told: Any = answering
+    changes = Changes(told, lambda: answering.reports, 30.0, changes_of(computing))
+    assert (await changes.update(AskedWeights("new", "/new"), "wait"))["weights_version"] == "new"
+    assert answering.given == {"one": ["new"], "two": ["new"]}
 
 
 async def test_what_engines_say_of_themselves_counts_where_there_are_any() -> None:

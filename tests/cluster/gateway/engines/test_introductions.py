@@ -1,12 +1,13 @@
 """When a replica that is not connected is told to connect."""
 
 import asyncio
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 
-from cluster.gateway.engines import introductions
-from cluster.gateway.engines.introductions import LONGEST_PAUSE, Introductions
+from cluster.gateway.engines import reach
+from cluster.gateway.engines.reach import EACH, LONGEST_PAUSE, Introductions
 from cluster.replica.delta_channel.messages import GatewayAddress
 
 HERE = GatewayAddress("127.0.0.1", 1, b"token")
@@ -15,7 +16,7 @@ HERE = GatewayAddress("127.0.0.1", 1, b"token")
 class Replicas:
     """Those that are told to connect: some answer, some never do, and some are not there."""
 
-    def __init__(self, *, frozen: str = "", lost: str = "") -> None:
+    def __init__(self, *, frozen: str | None = None, lost: str | None = None) -> None:
         self.told: list[str] = []
         self._frozen, self._lost = frozen, lost
 
@@ -28,17 +29,24 @@ class Replicas:
             raise ValueError("it is not there")
 
 
-@pytest.fixture(autouse=True)
-def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(introductions, "CONNECT_SECONDS", 0.01)
+@pytest.fixture
+def introducing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Replicas], Introductions]:
+    """To these replicas."""
+    monkeypatch.setattr(reach, "CONNECT_SECONDS", 0.01)
+
+    def make(replicas: Replicas) -> Introductions:
+        monkeypatch.setattr(reach, "connect_replica", replicas.call)
+        return Introductions(lambda gateway: replicas.call(EACH, gateway))
+
+    return make
 
 
-async def test_pauses_grow_up_to_the_longest() -> None:
+async def test_pauses_grow_up_to_the_longest(introducing) -> None:
     replicas = Replicas()
-    turns, introducing = [], Introductions(replicas.call)
+    turns, introductions = [], introducing(replicas)
     for turn in range(200):
         num_told = len(replicas.told)
-        assert await introducing.turn(HERE, {"a"}, is_reached=True)
+        assert await introductions.turn(HERE, {"a"}, is_reached=True)
         await asyncio.sleep(0)  # for the call
         turns += [turn] * (len(replicas.told) - num_told)
     pauses = [later - earlier for earlier, later in pairwise(turns)]
@@ -46,28 +54,30 @@ async def test_pauses_grow_up_to_the_longest() -> None:
     assert max(pauses) == LONGEST_PAUSE + 1
 
 
-async def test_one_that_was_connected_meanwhile_is_called_at_once() -> None:
+async def test_one_that_was_connected_meanwhile_is_called_at_once(introducing) -> None:
     replicas = Replicas()
-    introducing = Introductions(replicas.call)
+    introductions = introducing(replicas)
     for missing in ({"a"}, {"a"}, set(), {"a"}):
-        await introducing.turn(HERE, missing, is_reached=True)
+        await introductions.turn(HERE, missing, is_reached=True)
         await asyncio.sleep(0)
     assert replicas.told == ["a", "a"]
 
 
-async def test_while_none_is_reached_all_are_called_in_each_turn() -> None:
+async def test_while_none_is_reached_all_are_called_in_each_turn(introducing) -> None:
     replicas = Replicas(lost="b")
-    introducing = Introductions(replicas.call)
+    introductions = introducing(replicas)
     for _ in range(3):
-        assert await introducing.turn(HERE, {"a", "b"}, is_reached=False)
+        assert await introductions.turn(HERE, {"a", "b"}, is_reached=False)
     assert replicas.told == ["a", "b"] * 3
+    assert await introductions.turn(HERE, {EACH}, is_reached=False)
+    assert replicas.told[-1] == EACH
 
 
-async def test_a_replica_is_reached_if_it_answers() -> None:
+async def test_a_replica_is_reached_if_it_answers(introducing) -> None:
     replicas = Replicas(frozen="frozen", lost="lost")
-    introducing = Introductions(replicas.call)
-    assert not await introducing.turn(HERE, set(), is_reached=False)
+    introductions = introducing(replicas)
+    assert not await introductions.turn(HERE, set(), is_reached=False)
     for _ in range(3):
-        assert not await introducing.turn(HERE, {"frozen", "lost"}, is_reached=False)
-    assert await introducing.turn(HERE, {"frozen", "lost", "a"}, is_reached=False)
+        assert not await introductions.turn(HERE, {"frozen", "lost"}, is_reached=False)
+    assert await introductions.turn(HERE, {"frozen", "lost", "a"}, is_reached=False)
     assert replicas.told.count("frozen") == 1, "whose call is still open"

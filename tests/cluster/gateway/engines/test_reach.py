@@ -80,11 +80,12 @@ class EnginesOf(ServeEngines):
 @pytest.fixture
 async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Any]]:
     monkeypatch.setattr("cluster.gateway.engines.connections.INTRODUCTION_SECONDS", 0.01)
-    monkeypatch.setattr("cluster.gateway.engines.introductions.CONNECT_SECONDS", 0.05)
+    for module in ("reach", "serve_engines"):
+        monkeypatch.setattr(f"cluster.gateway.engines.{module}.CONNECT_SECONDS", 0.05)
     started: list[tuple[Gateway, Handle]] = []
 
     async def start_one(handle: Handle) -> Gateway:
-        monkeypatch.setattr("cluster.gateway.engines.serve_engines.connect_replica", handle.connect)
+        monkeypatch.setattr("cluster.gateway.engines.reach.connect_replica", handle.connect)
         gateway = Gateway(EnginesOf(handle), max_attempts=1, patience=SECONDS)
         started.append((gateway, handle))
         await gateway.start("127.0.0.1")

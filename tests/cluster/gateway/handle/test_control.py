@@ -1,5 +1,6 @@
 """What trainers may ask by handle, and how what they may not is refused: never by an exception."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from cluster.api.models.model import Model, Models, ServedModel
 from cluster.gateway.engines.changes import Changes
 from cluster.gateway.handle import control
+from cluster.weights.rest import RUNS
 
 
 class Engines:
@@ -14,6 +16,7 @@ class Engines:
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
+        self.record = SimpleNamespace(rest=SimpleNamespace(change=RUNS.after))
 
     async def change(self, question: str, *arguments: Any) -> list[Any]:
         self.told.append(arguments)
@@ -71,4 +74,5 @@ async def test_what_engines_are_told() -> None:
     engines = Engines()
     assert await control.control(models_of(engines), "wake_up", {"tags": ["weights"]}) == {"error": None}
     assert await control.control(models_of(engines), "resume", None) == {"error": None}
-    assert engines.told == [("control", "wake_up", ["weights"]), ("control", "resume")]
+    awake = RUNS.after("resume")
+    assert engines.told == [("control", awake, "wake_up", ["weights"]), ("control", awake, "resume")]

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.gateway.engines.prefixes import beginnings_of
 from cluster.gateway.gateway import Gateway
 from cluster.replica.calls.engines import PrefillEngines
 from cluster.replica.delta_channel.messages import GatewayAddress
@@ -237,9 +238,77 @@ async def test_a_prompt_whose_request_was_refused_stays_new(fault: Exception | N
     assert len(computing.requests) == 2, "not a third time: it has been answered"
 
 
+@asynccontextmanager
+async def gateway_of_two(*answering: Replica) -> AsyncIterator[tuple[Gateway, Computes]]:
+    """Whose engine "one" has had the long prompt, and "two" connects after it."""
+    one, two = answering
+    computing = Computes()
+    async with gateway_with(one, computing) as gateway:
+        assert await ask(gateway) == REFERENCE
+        assert len(computing.requests) == 1
+        await two.client.connect(gateway._connections.address)
+        two.client.report(report("two"))
+        async with asyncio.timeout(SECONDS):
+            while len(gateway._connections.reports()) < 2:
+                await asyncio.sleep(0)
+        try:
+            yield gateway, computing
+        finally:
+            await two.client.close()
+
+
+async def test_a_known_prompt_that_another_engine_answers_is_new_there() -> None:
+    """The one that has it has more requests than that is worth."""
+    one, two = Replica(), Replica()
+    async with gateway_of_two(one, two) as (gateway, computing):
+        assert await ask(gateway) == REFERENCE
+        assert len(computing.requests) == 1, "it goes where it is known"
+        busy = report("answering")
+        one.client.report(replace(busy, stats=replace(busy.stats, num_requests_running=500)))
+        async with asyncio.timeout(SECONDS):
+            while not any(each.stats.num_requests_running for each in gateway._connections.reports()):
+                await asyncio.sleep(0)
+        assert await ask(gateway) == REFERENCE
+        assert (len(computing.requests), len(two.requests)) == (2, 1)
+
+
+async def test_a_prompt_is_new_once_the_engine_is_lost_that_has_had_it() -> None:
+    one, two = Replica(), Replica()
+    async with gateway_of_two(one, two) as (gateway, computing):
+        await one.client.close()
+        async with asyncio.timeout(SECONDS):
+            while len(gateway._connections.reports()) > 1:
+                await asyncio.sleep(0)
+        assert await ask(gateway) == REFERENCE
+        assert (len(computing.requests), len(two.requests)) == (2, 1)
+
+
+async def test_a_prompt_is_new_once_a_cache_has_lost_it() -> None:
+    """Also that of the only engine: all of it, as its workers restart, or its blocks."""
+    answering, computing = Replica(), Computes()
+    async with gateway_with(answering, computing) as gateway:
+        assert await ask(gateway) == REFERENCE
+        for number, lost in ((1, b""), (1, b"".join(beginnings_of(answering.requests[0])))):
+            answering.client.report(replace(report("answering"), num_cleared=number), lost)
+            async with asyncio.timeout(SECONDS):
+                while gateway._connections.calling.num_known(Request("mine", LONG, PARAMS)):
+                    await asyncio.sleep(0)
+            assert await ask(gateway) == REFERENCE
+            assert await ask(gateway) == REFERENCE
+    assert len(computing.requests) == 3
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+async def test_prefill_engines_that_pause_or_sleep_are_not_asked(*, is_frozen: bool) -> None:
+    computing = Computes()
+    async with gateway_with(Replica(), computing, is_frozen=is_frozen) as gateway:
+        assert await ask(gateway) == REFERENCE
+    assert len(computing.requests) == (not is_frozen)
+
+
 async def test_a_prompt_whose_client_went_away_stays_new() -> None:
     answering = Replica()
     async with asking_while_it_hangs(answering) as (gateway, asking):
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        assert gateway._answering._prefill._prompts.are_worth_it(Request("mine", LONG, PARAMS))
+        assert gateway._connections.calling.num_known(Request("mine", LONG, PARAMS)) == 0

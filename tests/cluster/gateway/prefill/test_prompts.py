@@ -1,31 +1,31 @@
 """Which prompts are computed by engines of their own: see also `test_prefill`."""
 
-from cluster.gateway.engines.prefixes import MAX_BYTES
-from cluster.gateway.prefill.prompts import Prompts, prefilled, to_compute
+from dataclasses import replace
+
+import pytest
+
+from cluster.gateway.prefill.prompts import are_worth_it, prefilled, to_compute
+from engine.kv_events.beginnings import PIECE_BYTES
 from engine.request import BYTES_PER_TOKEN, Request, Resume
 from engine.sampling_params import SamplingParams
 
 LONG = list(range(1000))
 REQUEST = Request("r", LONG, SamplingParams(max_tokens=9, n=2, temperature=0.9), cache_salt="a", timeout=3.0)
+PIECE = PIECE_BYTES // BYTES_PER_TOKEN  # tokens
 
 
-def test_a_prompt_is_worth_it_once_for_each_salt() -> None:
-    prompts = Prompts(500)
-    assert [prompts.are_worth_it(REQUEST) for _ in range(2)] == [True, True], "until it has been computed"
-    prompts.remember(REQUEST)
-    assert not prompts.are_worth_it(REQUEST)
-    assert prompts.are_worth_it(Request("r", LONG, REQUEST.params, cache_salt="b"))
-    assert not prompts.are_worth_it(Request("r", LONG[:400], REQUEST.params, cache_salt="c"))
-    assert not prompts.are_worth_it(Request("r", [*LONG, *range(400)], REQUEST.params, cache_salt="a"))
-    assert prompts.are_worth_it(Request("r", [*LONG, *range(400), *range(600)], REQUEST.params, cache_salt="a"))
+@pytest.mark.parametrize(
+    ("num_tokens", "num_known", "is_worth_it"),
+    [(500, 0, True), (499, 0, False), (1000, 500 // PIECE, True), (1000, 500 // PIECE + 1, False)],
+)
+def test_a_prompt_is_worth_it_whose_new_part_is_long(num_tokens: int, num_known: int, *, is_worth_it: bool) -> None:
+    request = replace(REQUEST, prompt=LONG[:num_tokens])
+    assert are_worth_it(request, 500, lambda _: num_known) == is_worth_it
 
 
-def test_what_lies_behind_all_that_is_looked_at_is_new() -> None:
-    prompts = Prompts(500)
-    longest = Request("r", [7] * (MAX_BYTES // BYTES_PER_TOKEN), REQUEST.params)
-    prompts.remember(longest)
-    assert not prompts.are_worth_it(longest)
-    assert prompts.are_worth_it(Request("r", [*longest.prompt, *LONG], REQUEST.params))
+def test_what_others_may_not_have_computed_is_not() -> None:
+    for changes in ({"resume": Resume(output_ids=[[1], [2]])}, {"params": replace(REQUEST.params, prompt_logprobs=1)}):
+        assert not are_worth_it(replace(REQUEST, **changes), 500, lambda _: 0)
 
 
 def test_a_prompt_is_put_to_them_with_nothing_of_its_answer() -> None:
