@@ -61,10 +61,11 @@ class Scheduler:
         one of these ends.
         """
         plan = SchedulerOutputs(self.step, returns_tokens=self._returns_tokens)
-        waiting = self._drafting.waiting()
+        cohorts = self.queues.cohorts
+        waiting = [cohort for cohort in cohorts if self._must_wait(cohort.lanes)]
         if waiting and num_in_flight >= self.budget.limits.num_stages:
             return plan  # each stage has a step, and those who wait would come after one more
-        plan.lanes = self.queues.cohorts.take_turn(self.budget.is_ready, waiting)
+        plan.lanes = cohorts.take_turn(self.budget.is_ready, waiting)
         plan.max_tokens = self.budget.max_tokens(plan)
         self.third_tier.look_again()
         self._schedule_running(plan)
@@ -80,6 +81,10 @@ class Scheduler:
             plan.set_changes = self.queues.held_sets.take_changes()
             self.step += 1
         return plan
+
+    def _must_wait(self, lanes: list[Lane]) -> bool:
+        """Whether the next step of these, which decode together, waits for tokens in flight."""
+        return self.budget.is_split(lanes) or self._drafting.must_wait(lanes)
 
     def _schedule_running(self, plan: SchedulerOutputs) -> None:
         blocks, budget = self.queues.blocks, self.budget

@@ -92,6 +92,16 @@ class TokenBudget:
                 return True
         return False
 
+    def is_split(self, lanes: list[Lane]) -> bool:
+        """Whether of those that are never ahead of the driver some are in flight, and some are not:
+        they would take turns for good, in steps of a part of them each.
+        """
+        never_ahead = [lane for lane in lanes if lane.group.history_matters]
+        if len(never_ahead) < 2:
+            return False
+        are_in_flight = {any(seq.num_pending for seq in lane.seqs) for lane in never_ahead}
+        return len(are_in_flight) == 2
+
     def num_schedulable(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> int:
         """How many of the sequence's tokens fit into the plan."""
         num_tokens = seq.num_uncomputed_tokens

@@ -18,7 +18,6 @@ from engine.scheduling.drafts.model_drafter import AnyDrafter, ModelDrafter
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.queues import Queues
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
-from engine.scheduling.waiting.cohorts import Cohort
 
 # A step of at most so many tokens takes about as long as one of a single token: the weights, which
 # are read once, take longer than the products with them.
@@ -65,18 +64,15 @@ class Drafting:
             elif may_guess:
                 seq.drafter = Drafter(self._settings)
 
-    def waiting(self) -> list[Cohort]:
-        """Whose next step should wait for the tokens of a step in flight: drafts follow known
-        tokens only.
+    def must_wait(self, lanes: list[Lane]) -> bool:
+        """Whether the next step of these, which decode together, should wait for the tokens of a
+        step in flight: drafts follow known tokens only.
         """
         if self._settings is None or not self._runs_ahead:
-            return []
-        return [cohort for cohort in self._queues.cohorts if self._must_wait(cohort)]
-
-    def _must_wait(self, cohort: Cohort) -> bool:
+            return False
         num_places = self._num_places
         num_rows = 2 * num_places if self.has_model else num_places + 1  # with the least guesses
-        decoding = _decoding(cohort.lanes)
+        decoding = _decoding(lanes)
         if any([seq.drafter is not None and seq.has_drafts for seq in decoding]):
             return True
         return num_rows <= self._max_rows and _pays(decoding, [seq for seq in decoding if seq.num_pending])

@@ -105,6 +105,23 @@ def test_who_must_wait_for_the_driver_keeps_nobody_waiting(monkeypatch: pytest.M
     assert sum("0" in step for step in served) >= 7
 
 
+@pytest.mark.parametrize("num_stages", [1, 2])
+def test_beams_that_begin_in_different_steps_share_theirs(num_stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them is ahead of the driver: in two halves, of which one is always in flight, each
+    step would have half of them.
+    """
+    engine = decoding_engine(num_stages, num_stages)
+    params = SamplingParams(max_tokens=100, beam_width=2, temperature=0, ignore_eos=True)
+    for number in range(3 * num_stages):
+        add_request(engine, f"beams {number}", [number + 5], params)
+        for _ in range(1 + 2 * num_stages):
+            engine.step()
+    served = [set(step) for step in steps(engine, 12 * num_stages, monkeypatch)[num_stages:]]
+    of_beams = [{name for name in step if "beams" in name} for step in served]
+    assert {len(names) for names in of_beams} <= {0, 3} and of_beams.count(set()) <= len(served) * 2 / 3
+    assert all(step & {"0", "1"} for step in served), "others are computed ahead meanwhile"
+
+
 def test_cohorts_stay_alike_whoever_leaves() -> None:
     rng = random.Random(0)
     engine = decoding_engine(4, 30)
