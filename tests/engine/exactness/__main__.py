@@ -12,12 +12,13 @@ import argparse
 import random
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
+from engine.core.llm_engine import LLMEngine
 from engine.outputs import RequestOutput
 from engine.sampling_params import SamplingParams
 from tests.engine.exactness.test_demo_exactness import KINDS, SPECULATION
-from tests.engine.support.arrivals import add_request
-from tests.engine.support.demo import Request, answers, demo_engine, every_bit, held_out_prompts
+from tests.engine.support.demo import Request, answers, demo_engine, every_bit, held_out_prompts, resumed, streamed
 
 MAX_TOKENS = 24
 KERNELS: dict[str, object] = {"ops_backend": "cpu", "dtype": "bfloat16"}
@@ -28,8 +29,12 @@ def make_requests(count: int) -> list[Request]:
     return [(p, SamplingParams(**KINDS[n % len(KINDS)], seed=n, max_tokens=MAX_TOKENS)) for n, p in enumerate(prompts)]
 
 
+def plain_engine() -> AbstractContextManager[LLMEngine]:
+    return demo_engine(**(KERNELS | {"speculative_config": None}), enable_prefix_caching=False)
+
+
 def alone(requests: list[Request]) -> list[RequestOutput]:
-    with demo_engine(**(KERNELS | {"speculative_config": None}), enable_prefix_caching=False) as engine:
+    with plain_engine() as engine:
         return [answers(engine, [request])[0] for request in requests]
 
 
@@ -64,19 +69,13 @@ def x3(requests: list[Request], expected: list[RequestOutput]) -> Iterator[tuple
 
 def x4(requests: list[Request], expected: list[RequestOutput]) -> Iterator[tuple[str, int, int]]:
     cuts, wrong = 0, 0
-    with demo_engine(**KERNELS) as engine:
-        for (prompt, params), whole in zip(requests, expected, strict=True):
-            lines = [choice.token_ids for choice in whole.outputs]
-            for cut in range(1, max(map(len, lines))):
-                add_request(engine, "r", prompt, params, output_ids=[line[:cut] for line in lines])
-                rest: dict[int, list[int]] = {}
-                while engine.has_unfinished_requests():
-                    for output in engine.step():
-                        for choice in output.outputs:
-                            rest.setdefault(choice.index, []).extend(choice.token_ids)
+    with plain_engine() as plain, demo_engine(**KERNELS) as engine:
+        for request, whole in zip(requests, expected, strict=True):
+            deltas = streamed(plain, request)
+            for cut in range(1, max(len(choice.token_ids) for choice in whole.outputs)):
                 cuts += 1
-                wrong += [line[:cut] + rest.get(n, []) for n, line in enumerate(lines)] != lines
-    yield f"X4 resumed at every cut of {len(requests)} requests (tokens)", cuts, wrong
+                wrong += differing([resumed(engine, request, deltas, cut)], [whole])
+    yield f"X4 resumed at every cut of {len(requests)} requests", cuts, wrong
 
 
 def t20(requests: list[Request], expected: list[RequestOutput]) -> Iterator[tuple[str, int, int]]:

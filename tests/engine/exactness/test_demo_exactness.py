@@ -83,6 +83,6 @@ def test_the_answers_are_those_given_alone(alone, variant):
 
 
 def test_resumed_at_every_fourth_token(alone):
-    backend, dtype, _, _ = alone
+    backend, dtype, essence, _ = alone
     with demo_engine(ops_backend=backend, dtype=dtype) as engine:
-        check_resumed(engine, requests()[:12])
+        check_resumed(engine, engine, requests()[:12], essence, every=4)

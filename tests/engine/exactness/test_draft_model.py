@@ -114,5 +114,5 @@ def test_a_model_that_guesses_for_itself_is_always_right(options):
 
 
 def test_resumed_at_every_fourth_token(small):
-    with drafting_engine(small) as engine:
-        check_resumed(engine, requests()[:6])
+    with demo_engine(**KERNELS) as plain, drafting_engine(small) as engine:
+        check_resumed(engine, plain, requests()[:12], every_bit, every=4)

@@ -65,8 +65,8 @@ def test_the_answers_are_those_given_alone(alone, variant):
 
 
 def test_resumed_at_every_fourth_token(alone):
-    with demo_engine(**KERNELS, **DRAFTS) as engine:
-        check_resumed(engine, requests()[:6])
+    with demo_engine(**KERNELS) as plain, demo_engine(**KERNELS, **DRAFTS) as engine:
+        check_resumed(engine, plain, requests()[:6], every_bit, every=4)
 
 
 def test_each_kind_of_request_has_right_drafts():

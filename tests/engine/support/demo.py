@@ -3,8 +3,9 @@ compared.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from engine.checkpoint.model_config import ModelConfig
@@ -63,17 +64,48 @@ def answers(engine: LLMEngine, requests: list[Request]) -> list[RequestOutput]:
     return [total.last for total in joined if total.last is not None]
 
 
-def check_resumed(engine: LLMEngine, requests: list[Request]) -> None:
-    """Each with one choice goes on with the same tokens, cut off after every fourth."""
-    for prompt, params in requests:
-        (whole,) = answers(engine, [(prompt, params)])
-        token_ids = whole.outputs[0].token_ids
-        for cut in range(1, len(token_ids) if len(whole.outputs) == 1 else 0, 4):
-            add_request(engine, "r", prompt, params, output_ids=[token_ids[:cut]])
-            rest = []
-            while engine.has_unfinished_requests():
-                rest += [i for output in engine.step() for i in output.outputs[0].token_ids]
-            assert token_ids[:cut] + rest == token_ids
+def streamed(engine: LLMEngine, request: Request, **resume: object) -> list[RequestOutput]:
+    """The deltas of one request alone."""
+    prompt, params = request
+    add_request(engine, "r", prompt, params, **resume)
+    deltas: list[RequestOutput] = []
+    while engine.has_unfinished_requests():
+        deltas += engine.step()
+    return deltas
+
+
+def resumed(engine: LLMEngine, request: Request, deltas: list[RequestOutput], cut: int) -> RequestOutput:
+    """The whole answer, of which `deltas`, of a token each, were told until each choice had `cut`
+    tokens or had ended.
+    """
+    joined = Accumulator()
+    for delta in deltas:
+        told = [choice for choice in delta.outputs if choice.first_index < cut]
+        joined.add(replace(delta, outputs=told))
+    known = [joined.choices[choice] for choice in range(request[1].num_samples)]
+    output_ids = [list(choice.token_ids) for choice in known]
+    logprobs = [choice.cumulative_logprob or 0.0 for choice in known]
+    for delta in streamed(engine, request, output_ids=output_ids, cumulative_logprobs=logprobs):
+        joined.add(delta)
+    assert joined.last is not None and joined.last.finished
+    return joined.last
+
+
+def check_resumed(
+    engine: LLMEngine, plain: LLMEngine, requests: list[Request], essence: Callable[[RequestOutput], object], every: int
+) -> None:
+    """Each goes on as `plain`, which computes one token a step, answers it, cut off after every so
+    many tokens of its choices.
+    """
+    for request in requests:
+        deltas = streamed(plain, request)
+        whole = Accumulator()
+        for delta in deltas:
+            whole.add(delta)
+        assert whole.last is not None
+        expected = essence(whole.last)
+        for cut in range(1, max(len(choice.token_ids) for choice in whole.last.outputs), every):
+            assert essence(resumed(engine, request, deltas, cut)) == expected, (request[1], cut)
 
 
 def tokens_and_text(output: RequestOutput) -> object:
