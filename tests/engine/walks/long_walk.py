@@ -4,7 +4,8 @@
 
 Operations are calls on scheduler and block manager (add, abort, schedule, admit, reserve, fork,
 swap, free, index). After every step, references must equal users and free + used must equal all; at
-the end nothing may be left. Requests keep coming, and nobody may starve: see `Turns`.
+the end nothing may be left. Requests keep coming, and nobody may starve: see `Turns`. Where tokens
+are guessed, they are in most steps, and mostly wrong: blocks that were taken for them stay taken.
 """
 
 import argparse
@@ -12,12 +13,16 @@ import json
 import random
 import time
 from collections import Counter
+from contextlib import AbstractContextManager
+from unittest.mock import patch
 
+from engine.core.llm_engine import LLMEngine
 from engine.errors import InvalidRequest
 from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.drafts.drafter import Drafter
 from engine.scheduling.scheduler import Scheduler
 from tests.engine.support.arrivals import add_request
-from tests.engine.support.workloads import Knobs, check_engine, make_engine, random_knobs, random_requests
+from tests.engine.support.workloads import VOCAB, Knobs, check_engine, make_engine, random_knobs, random_requests
 from tests.engine.walks.turns import Turns
 
 COUNTED = {
@@ -51,11 +56,24 @@ def _counting(method, name, counts):
     return counted
 
 
+def guess_at_random(rng: random.Random) -> AbstractContextManager[object]:
+    """Have drafters do so, whatever became of it: random texts hardly ever repeat anything."""
+
+    def guess(self: Drafter, token_ids: list[int], most: int) -> list[int]:
+        return [rng.randrange(VOCAB) for _ in range(min(rng.randrange(10), max(most, 0)))]
+
+    return patch.multiple(Drafter, guess=guess, judge=lambda *_: None)
+
+
 def walk(rng: random.Random, knobs: Knobs) -> tuple[Turns, Counter[str]]:
-    """One engine, many requests, some aborted, some crashes: whose turn it was, and how requests
-    ended.
+    """One engine, many requests, some aborted, some crashes: whose turn it was, how requests ended,
+    and how many tokens were guessed.
     """
-    engine = make_engine(knobs)
+    with guess_at_random(rng):
+        return _walk(rng, make_engine(knobs))
+
+
+def _walk(rng: random.Random, engine: LLMEngine) -> tuple[Turns, Counter[str]]:
     turns = Turns(engine)
     engine.executor.crash_at = {rng.randint(1, 2000) for _ in range(3)}
     waiting = random_requests(rng, REQUESTS_PER_ENGINE)
@@ -89,6 +107,8 @@ def walk(rng: random.Random, knobs: Knobs) -> tuple[Turns, Counter[str]]:
         check_engine(engine)
     assert engine.stats().num_free_gpu_blocks == engine.stats().num_gpu_blocks
     assert engine.stats().num_free_cpu_blocks == engine.stats().num_cpu_blocks
+    drafts = engine.recorder.measures.copy().drafts
+    ends["right guesses"], ends["wrong guesses"] = drafts.num_accepted, drafts.num_tokens - drafts.num_accepted
     return turns, ends
 
 
@@ -111,6 +131,7 @@ def main() -> None:
         ends += ended
         print(f"\r{counts.total():>10,} operations", end="", flush=True)
     assert ends["failed"] == 0
+    assert ends["wrong guesses"] > ends["right guesses"] > 0
     result = {"operations": counts.total(), "seconds": time.monotonic() - started}
     waits = {"most_steps_aside": most_aside, "most_steps_without_gain_of_the_first": most_still}
     print("\n" + json.dumps(result | waits | {"calls": counts, "ends": ends}))
