@@ -68,6 +68,9 @@ def _conversation(fields: Mapping[str, Any]) -> bytes:
     for name in _SENDERS:
         if isinstance(fields.get(name), str):
             return _encoded([name, fields[name]])
+    metadata = fields.get("metadata")
+    if isinstance(metadata, dict) and isinstance(metadata.get("user_id"), str):  # as /v1/messages names the sender
+        return _encoded(["user_id", metadata["user_id"]])
     messages = fields.get("messages")
     if isinstance(messages, list):
         return _encoded(messages[: _first_of_user(messages) + 1])

@@ -55,15 +55,17 @@ class Models:
         aliases: Mapping[str, Alias] | None = None,
         *,
         names: Sequence[str] = (),
+        adapters: Mapping[str, str] | None = None,
         can_load: bool = False,
     ) -> None:
         """`aliases`: other names, each of one of the models or of several by weight. `names`: of
-        all models, in order, where some are to be added; `can_load`: whether any of these takes
-        adapters.
+        all models, in order, where some are to be added; `adapters`: the model of each adapter that
+        these begin with; `can_load`: whether any of these takes adapters.
         """
         self._names = tuple(names) or tuple(each.model.name for each in served)
         self._served = {each.model.name: each for each in served}
         self._can_load = can_load
+        self._adapters = dict(adapters or {})
         self.aliases = dict(aliases or {})
 
     def add(self, served: ServedModel) -> None:
@@ -107,7 +109,14 @@ class Models:
             if (adapter := served.model.adapter(name)) is not None:
                 # It may be unloaded in the event loop while a thread reads the rest of the request.
                 return replace(served.model, adapters=Adapters([adapter]))
+        self.check_joined(name)
         return self[self.aliases[name].choose(fields)].model if name in self.aliases else None
+
+    def check_joined(self, adapter: str) -> None:
+        """Raises Unavailable if one of that name is of a model that has had no engine yet."""
+        model = self._adapters.get(adapter)
+        if model is not None and model not in self._served:
+            self[model]
 
     def going_on(self, name: str | None, served_by: str) -> Model | None:
         """Of an alias of that name: the model that has answered in the conversation before, if the
@@ -123,6 +132,8 @@ class Models:
             yield name
             if name in self._served:
                 yield from (adapter.name for adapter in self._served[name].model.adapters)
+            else:
+                yield from (adapter for adapter, model in self._adapters.items() if model == name)
         yield from self.aliases
 
     @property

@@ -26,6 +26,7 @@ class ServedApplication:
         self.models = Models(
             names=[model.name for model in options.models],
             aliases=options.aliases,
+            adapters={adapter.name: model.name for model in options.models for adapter in model.lora.given},
             can_load=any(model.lora.loadable is not None for model in options.models),
         )
         self._later = tuple(later)

@@ -27,7 +27,8 @@ def loader_for(name: str | None, adapter: str, models: Models) -> AdapterLoader:
 
 
 async def unload(name: str, models: Models) -> None:
-    """By the loader of the model that has the adapter. Raises ApiError."""
+    """By the loader of the model that has the adapter. Raises ApiError (Unavailable)."""
+    models.check_joined(name)
     loaders = [served.loader for served in models if served.loader is not None]
     for loader in loaders:
         try:

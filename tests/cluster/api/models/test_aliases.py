@@ -25,6 +25,10 @@ def test_weights_divide_conversations() -> None:
             {"messages": [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "more"}]},
         ),
         ({"user": "0", "prompt": "one"}, {"prompt": "another"}),
+        (
+            {"metadata": {"user_id": "0"}, "messages": []},
+            {"messages": [{"role": "user", "content": "another conversation of the same person"}]},
+        ),
         ({"input": [{"role": "user", "content": "0"}]}, {"input": [{"role": "assistant", "content": "yes"}]}),
     ],
 )
@@ -39,6 +43,8 @@ def test_a_conversation_stays_with_its_model(first: dict[str, object], later: di
 
 
 def _numbered(value: object, number: int) -> object:
+    if isinstance(value, dict):
+        return {name: _numbered(inner, number) for name, inner in value.items()}
     if isinstance(value, list):
         return [message | {"content": message["content"].replace("0", str(number))} for message in value]
     return str(value).replace("0", str(number))

@@ -174,3 +174,19 @@ async def test_by_handle(services: list[ScriptedService]) -> None:
     answer = await handle.generate(models_of(*services), {"model": "gpt-4o", "prompt": "text"})
     assert answer["error"] is None
     assert [len(service.generated) for service in services] == [0, 1]
+
+
+def test_an_adapter_of_a_model_that_has_no_engine_yet_is_known(services: list[ScriptedService]) -> None:
+    """Its requests may come again, and nobody may take its name."""
+    loader = Loader(["tone"])
+    small = next(iter(models_of(*services)))._replace(loader=loader)
+    models = Models([small], names=["small", "large"], adapters={"tone": "small", "sql": "large"})
+    with running(services[0], models) as client:
+        waits = client.post("/v1/completions", json={"model": "sql", "prompt": "text"})
+        assert (waits.status_code, waits.json()["error"]["code"]) == (503, "not_ready")
+        assert waits.headers["Retry-After"] == "5"
+        assert client.post("/v1/completions", json={"model": "tone", "prompt": "text"}).status_code == 200
+        taken = client.post("/v1/load_lora_adapter", json={"lora_path": "/adapters/sql", "lora_name": "sql"})
+        assert taken.json()["error"]["message"] == '"sql" is the name of a model'
+        assert loader.adapters == ["tone"]
+        assert client.post("/v1/unload_lora_adapter", json={"lora_name": "sql"}).status_code == 503
