@@ -9,6 +9,7 @@ from typing import Any
 
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+LARGE = 1 << 20  # bytes of an answer, from which on it is a large one
 Started = Callable[..., Any]
 
 
@@ -22,6 +23,9 @@ class Faulty:
     refusal: bytes = b""  # the body of such an answer
     replaces: dict[str, str] = field(default_factory=dict)  # in short answers, what by what
     num_cut: int = 0  # of the next large answers, which end in their middle
+    most: int | None = None  # large answers that are given; the next waits for `go_on`, and is lost
+    has_halted: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
     num_large: int = 0  # such answers so far
     sent: Counter[str] = field(default_factory=Counter)  # bytes of answers to GET, by the end of their paths
 
@@ -30,9 +34,13 @@ class Faulty:
             start("403 Forbidden", [("Content-Length", str(len(self.refusal))), ("Content-Type", "application/xml")])
             return [self.refusal]
         body = b"".join(self.app(environ, start))
+        if self.most is not None and len(body) >= LARGE and self.num_large >= self.most:
+            self.has_halted.set()
+            self.go_on.wait()
+            return []
         if environ["REQUEST_METHOD"] == "GET":
             self.sent[environ["PATH_INFO"].rpartition("/")[2]] += len(body)
-        if len(body) < 1 << 20:
+        if len(body) < LARGE:
             for what, by in self.replaces.items():
                 assert len(what) == len(by)
                 body = body.replace(what.encode(), by.encode())
@@ -59,6 +67,7 @@ def faulty(app: Callable[[dict[str, Any], Started], Iterable[bytes]]) -> Iterato
     try:
         yield made
     finally:
+        made.go_on.set()
         server.shutdown()
         thread.join()
         server.server_close()

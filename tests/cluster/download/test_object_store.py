@@ -63,7 +63,7 @@ def module_server() -> Iterator[Faulty]:
 def server(module_server: Faulty) -> Faulty:
     """S3's."""
     module_server.refuses, module_server.num_cut, module_server.num_large = "", 0, 0
-    module_server.replaces = {}
+    module_server.replaces, module_server.most = {}, None
     return module_server
 
 
@@ -144,6 +144,32 @@ def test_a_transfer_goes_on(config: EngineConfig) -> None:
         fetched(config)
     partial.write_bytes(half)
     assert (Path(fetched(config).model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+
+
+FETCH = """
+import sys
+from cluster.download import models, object_store
+from engine.config import EngineConfig
+object_store.PIECE_BYTES = 1 << 20
+models.fetched(EngineConfig.create(model=sys.argv[1], download_dir=sys.argv[2]))
+"""
+
+
+@of_s3
+def test_a_killed_process_loses_no_piece_that_came(server: Faulty, config: EngineConfig) -> None:
+    config = pinned(config)
+    place = Records(config.download_dir).files(str(config.source)) / WEIGHTS
+    server.most = 3
+    server.sent.clear()
+    command = [sys.executable, "-c", FETCH, config.model, str(config.download_dir)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        assert server.has_halted.wait(60)
+        process.kill()
+    assert place.with_name(WEIGHTS + PARTIAL).stat().st_size == 3 << 20
+    server.most = None
+    server.go_on.set()
+    assert (Path(fetched(config).model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+    assert server.sent[WEIGHTS] == (DEMO / WEIGHTS).stat().st_size
 
 
 @of_all

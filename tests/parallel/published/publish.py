@@ -5,7 +5,7 @@ for.
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -20,24 +20,29 @@ NUM_LEAVES = 4
 WEIGHTS = "model.safetensors"
 
 
-def make_plain(folder: Path, num_layers: int = 2) -> Saved:
+def make_plain(folder: Path, num_layers: int = 2, kind: Literal["Qwen2", "Qwen3"] = "Qwen2") -> Saved:
     """With groups of 128 that straddle leaves of 64 inputs, and blocks of 128 outputs that straddle
     ranks.
     """
     torch.manual_seed(1)
-    config = transformers.Qwen2Config(
+    config = getattr(transformers, f"{kind}Config")(
         vocab_size=VOCAB,
         hidden_size=256,
         intermediate_size=384,
         num_hidden_layers=num_layers,
         num_attention_heads=4,
         num_key_value_heads=4,
+        head_dim=64,
         max_position_embeddings=128,
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 1e6},
         initializer_range=0.08,
     )
-    return save(transformers.Qwen2ForCausalLM(config).eval(), folder, "1GB")
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith(("q_norm.weight", "k_norm.weight")):  # transformers makes them of ones
+            torch.nn.init.normal_(parameter, mean=1.0, std=0.3)
+    return save(model, folder, "1GB")
 
 
 def publish(plain: Saved, form: Format, folder: Path) -> Saved:
@@ -45,7 +50,7 @@ def publish(plain: Saved, form: Format, folder: Path) -> Saved:
     for.
     """
     stored, meant = pack(load_file(Path(plain.folder) / WEIGHTS), form)
-    model = transformers.Qwen2ForCausalLM(plain.model.config).eval()
+    model = type(plain.model)(plain.model.config).eval()
     model.load_state_dict(plain.model.state_dict() | meant)
     if form.rounds_inputs:
         round_inputs(model, [name.removesuffix(".weight") for name in meant], form.input_scale)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 import ops as backends
 from parallel.spec import read
 from parallel.spec.published.read import read_scheme
-from tests.parallel.published.packers import FORMATS, awq
+from tests.parallel.published.packers import FORMATS, awq, gptq, packed
 from tests.parallel.published.publish import NUM_LEAVES, make_plain, publish
 from tests.parallel.ranks import CPU, run_ranks
 from tests.parallel.spec.saved import Saved, logits_in_steps, make, make_and_save, prompts
@@ -31,6 +31,20 @@ def published(request: pytest.FixtureRequest, plain: Saved, tmp_path_factory: py
 def test_logits_are_those_of_the_numbers_that_codes_stand_for_on_any_number_of_ranks(
     published: Saved, backend: str
 ) -> None:
+    check(published, backend)
+
+
+@pytest.mark.parametrize("name", ["W8A8", "W4A16", "gptq 4 act-order"])
+def test_queries_and_keys_with_norms(name: str, tmp_path: Path) -> None:
+    """Qwen3's, between the linears and the rotation."""
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "published").mkdir()
+    plain = make_plain(tmp_path / "plain", kind="Qwen3")
+    check(publish(plain, FORMATS[name], tmp_path / "published"), "cpu")
+
+
+def check(published: Saved, backend: str) -> None:
+    """Its logits against transformers', and its bits on 1, 2 and 4 ranks."""
     if (reason := backends.unavailable_reason(backend, CPU)) is not None:
         pytest.skip(reason)
     assert read(published.hf_config).num_leaves == NUM_LEAVES
@@ -61,11 +75,23 @@ def check_bits(published: Saved, dtype: torch.dtype) -> None:
             assert all(torch.equal(got, want) for got, want in zip(rank, whole[0], strict=True))
 
 
-@pytest.mark.parametrize("name", ["awq", "FP8 channel"])
+EXPERTS = {
+    "awq": awq(size=16),
+    "gptq 4": gptq(4, has_order=False, is_symmetric=True, size=16),
+    "gptq 8": gptq(8, has_order=False, is_symmetric=False, size=16),
+    "W4A16": packed(4, size=16, is_symmetric=True),
+    "W4A16 zeros": packed(4, size=16, is_symmetric=False),
+    "W8A16": FORMATS["W8A16"],
+    "FP8 channel": FORMATS["FP8 channel"],
+}
+
+
+@pytest.mark.parametrize("name", EXPERTS)
 def test_experts(name: str, tmp_path: Path) -> None:
-    """As the plain checkpoint with the numbers that the codes stand for, on any number of ranks."""
-    plain = make_and_save("qwen3_moe", tmp_path)
-    form = awq(size=16) if name == "awq" else FORMATS[name]
+    """As the plain checkpoint with the numbers that the codes stand for, and the same bits on any
+    number of ranks.
+    """
+    plain, form = make_and_save("qwen3_moe", tmp_path), EXPERTS[name]
     tensors = load_file(tmp_path / "model.safetensors")
     scheme = read_scheme({"quantization_config": form.config})
     assert scheme is not None
@@ -83,7 +109,8 @@ def test_experts(name: str, tmp_path: Path) -> None:
     meant = Saved(str(tmp_path / "meant"), plain.hf_config, plain.model)
     published = Saved(str(tmp_path / "published"), plain.hf_config | {"quantization_config": form.config}, plain.model)
     want = run_ranks(1, lambda tp, pp: logits_in_steps(make(meant, tp, pp, ops=ops)))[0]
-    for size in (1, 2):
-        for rank in run_ranks(size, lambda tp, pp: logits_in_steps(make(published, tp, pp, ops=ops))):
-            for got, logits in zip(rank, want, strict=True):
-                torch.testing.assert_close(got, logits, rtol=0, atol=2e-4)
+    alone, both = (run_ranks(size, lambda tp, pp: logits_in_steps(make(published, tp, pp, ops=ops))) for size in (1, 2))
+    for got, logits in zip(alone[0], want, strict=True):
+        torch.testing.assert_close(got, logits, rtol=0, atol=2e-4)
+    for rank in both:
+        assert all(torch.equal(got, logits) for got, logits in zip(rank, alone[0], strict=True))
