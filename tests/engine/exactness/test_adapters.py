@@ -125,6 +125,17 @@ def test_bits_do_not_depend_on_what_is_beside_them(
     assert_same_bits(run(prompts, adapters, **config, enforce_eager=True)[1], expected)  # without tapes
 
 
+@pytest.mark.parametrize("rank", [64, 256])
+def test_high_ranks_have_the_same_bits_on_any_number_of_ranks(rank: int, tmp_path: Path) -> None:
+    adapters = [save_adapter(tmp_path / "high", demo_shapes(), rank=rank, size=rank**0.5, seed=rank), None]
+    prompts = held_out_prompts(2)
+    config: dict[str, Any] = {"dtype": "bfloat16", "max_lora_rank": rank}
+    tokens, expected = run(prompts, adapters, **config)
+    assert tokens[0] != run(prompts, [None], **config)[0][0], "this adapter changes too little to show anything"
+    for size in (2, 4):
+        assert_same_bits(run(prompts, adapters, **config, tensor_parallel_size=size)[1], expected)
+
+
 def test_what_is_cached_is_of_one_adapter(adapters: list[Adapter | None]) -> None:
     (prompt,) = held_out_prompts(1)
     prompt = prompt * 4

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engine.request import Adapter
@@ -50,6 +51,22 @@ def test_the_adapters_that_were_used_last_are_kept(worker: Worker, tmp_path: Pat
     execute(worker, step(2, c))  # is not read again
     with pytest.raises(ValueError, match="step 3 has 3 adapters, and 2 can be ready"):
         worker.execute(step(3, a, b, c))
+
+
+def test_the_host_keeps_more_than_a_step_has(tmp_path: Path) -> None:
+    """Of `max_cpu_loras`, those that were used last; their files are not read again."""
+    worker = Worker(make_config(enable_lora=True, max_loras=1, max_cpu_loras=2))
+    worker.initialize_cache(8, 0)
+    a, b, c = adapters_of(worker, tmp_path)
+    first = [execute(worker, step(number, adapter)) for number, adapter in enumerate((a, b))]
+    assert kept(worker) == [a.digest, b.digest]
+    (Path(a.folder) / WEIGHTS_FILE).unlink()
+    assert np.array_equal(execute(worker, step(2, a)).token_ids, first[0].token_ids)
+    execute(worker, step(3, c))
+    assert kept(worker) == [a.digest, c.digest], "b was used before a"
+    with pytest.raises(InvalidAdapter, match="cannot be read: No such file"):
+        (Path(b.folder) / WEIGHTS_FILE).unlink()
+        worker.execute(step(4, b))
 
 
 def test_files_that_have_changed_or_gone_are_not_served(worker: Worker, tmp_path: Path) -> None:
