@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +13,7 @@ from engine.request import Adapter, Request
 from engine.sampling_params import SamplingParams
 from engine.text.judging import judging
 
+PROBE_SECONDS = 20.0  # for a token; requests that came before are served before
 VIEW_SECONDS = 0.3  # for the engine to answer: it does not while it replaces workers
 
 
@@ -34,12 +36,18 @@ class Answers:
         return self._engine.observer.stats().load(max_num_seqs=config.max_num_seqs, block_size=config.block_size)
 
     async def probe(self, adapter: Adapter | None = None) -> str | None:
-        """Generate a token, by every rank, with an adapter or without; what went wrong, a line."""
+        """Generate a token, by every rank, with an adapter or without; what went wrong, a line. It
+        takes its turn in the queue, which it leaves when nobody waits for its token any more.
+        """
         params = SamplingParams(max_tokens=1, temperature=0, ignore_eos=True)
+        generating = self._engine.generate(Request("probe", [0], params, adapter=adapter))
         try:
-            async for output in self._engine.generate(Request("probe", [0], params, adapter=adapter)):
-                if output.error is not None:
-                    return output.error
+            async with asyncio.timeout(PROBE_SECONDS), aclosing(generating) as outputs:
+                async for output in outputs:
+                    if output.error is not None:
+                        return output.error
+        except TimeoutError:
+            return f"it gave no token within {PROBE_SECONDS:.0f} s"
         except SquadronError as error:
             return str(error)
         return None

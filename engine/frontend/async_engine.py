@@ -1,6 +1,6 @@
 """The engine for callers in any thread."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from engine.checkpoint.embedding import embedding_of
 from engine.config import EngineConfig
@@ -94,7 +94,7 @@ class AsyncEngine:
         """Abort a request; from any thread; unknown ids are ignored."""
         self._thread.abort(request_id)
 
-    def generate(self, request: Request) -> AsyncIterator[RequestOutput]:
+    def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
         """See `Streams.generate`."""
         return self._streams.generate(request)
 

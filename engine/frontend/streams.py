@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
 from engine.outputs import RequestOutput
@@ -20,7 +20,7 @@ class Streams:
         self._put: dict[str, Callable[[RequestOutput], None]] = {}
         self._numbers = itertools.count()
 
-    async def generate(self, request: Request) -> AsyncIterator[RequestOutput]:
+    async def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
         """A request's deltas as they come; closing the iterator aborts it.
 
         Ids may repeat: requests with the same id are independent.

@@ -17,7 +17,7 @@ from engine.request import Adapter
 
 ANSWER_SECONDS = 10.0
 HURRIED_SECONDS = 1.0
-PROBE_SECONDS = 20.0  # for a token; requests that came before are served before
+PROBE_SECONDS = 25.0  # longer than a replica tries
 RETRY_AFTER = 5.0  # seconds
 
 

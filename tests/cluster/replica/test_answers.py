@@ -48,6 +48,19 @@ async def test_an_engine_that_cannot_answer_says_why(engine: AsyncEngine) -> Non
     assert why is not None and "shut down" in why
 
 
+async def test_a_probe_that_gets_no_token_in_time_leaves_the_queue(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.replica.answers.PROBE_SECONDS", 0.05)
+    await asyncio.wrap_future(engine.controls.pause("keep"))
+    answers = Answers(engine, "one")
+    assert await answers.probe() == "it gave no token within 0 s"
+    await asyncio.wrap_future(engine.controls.resume())
+    async for output in engine.generate(Request("next", [1], SamplingParams(max_tokens=1, ignore_eos=True))):
+        assert output.error is None
+    assert answers.stats()["num_generation_tokens"] == 1, "that of the request alone"
+
+
 async def test_a_view_is_told_also_while_the_engine_cannot_answer(
     engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
