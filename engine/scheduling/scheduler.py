@@ -154,7 +154,7 @@ class Scheduler:
         return sum(self.blocks.num_blocks_to_admit(seq, lane.group.salt_of(seq)) for seq in lane.seqs)
 
     def _admit_waiting(self, plan: SchedulerOutputs) -> None:
-        while (lane := self.queues.waiting.first()) is not None:
+        while (lane := self._next_waiting()) is not None:
             if lane.waits_for_prompt:
                 self.queues.set_aside(lane)
                 continue
@@ -173,6 +173,26 @@ class Scheduler:
             self.queues.run(lane)
             plan.admitted.append(lane.group)
             self._schedule_newcomer(lane, plan)
+
+    def _next_waiting(self) -> Lane | None:
+        """The next one to be admitted, but that lanes without an adapter pass those for whose
+        adapter there is no place. Such places are given in order of arrival: lanes that came after
+        one that waits for a place keep none from it.
+        """
+        waiting = self.queues.waiting
+        lane = waiting.first()
+        if lane is None or self._may_have_adapter(lane):
+            return lane
+        oldest = waiting.oldest_with_adapter()
+        return oldest if oldest is not None and self._may_have_adapter(oldest) else waiting.first_without_adapter()
+
+    def _may_have_adapter(self, lane: Lane) -> bool:
+        """Whether the oldest lane with an adapter can have its own beside this one's."""
+        if lane.group.request.adapter is None:
+            return True
+        adapters = [each.group.request.adapter for each in (lane, self.queues.waiting.oldest_with_adapter() or lane)]
+        wanted = {adapter.digest for adapter in adapters if adapter is not None}
+        return len(wanted | self.queues.running_digests.keys()) <= self._max_loras
 
     def _has_places(self, lane: Lane) -> bool:
         """Also for its adapter: those of the running lanes are all that a step may have."""

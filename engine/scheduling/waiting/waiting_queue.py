@@ -5,7 +5,7 @@ suspects are tried.
 import heapq
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from operator import attrgetter
 from typing import TypeVar
 
@@ -37,25 +37,34 @@ def count(counts: Counter[T], key: T, by: int) -> None:
 
 
 class _KeyQueue:
-    """The lanes of one key: those of groups that are admitted even when the queue is closed
-    (`may_pass`), and the others. So closing and opening it takes constant time, even with a hundred
-    thousand waiting.
+    """The lanes of one key, by whether their groups are admitted even when the queue is closed
+    (`may_pass`), and by whether they have an adapter. So closing and opening it, and passing over
+    those that wait for an adapter's place, take constant time, even with a hundred thousand
+    waiting.
     """
 
     def __init__(self) -> None:
-        self.passing: list[Lane] = []
-        self.others: list[Lane] = []
+        kinds = [(may_pass, has_adapter) for may_pass in (False, True) for has_adapter in (False, True)]
+        self._queues: dict[tuple[bool, bool], list[Lane]] = {kind: [] for kind in kinds}
+
+    @property
+    def all(self) -> Collection[list[Lane]]:
+        return self._queues.values()
 
     def queue_of(self, lane: Lane) -> list[Lane]:
-        return self.passing if lane.group.may_pass else self.others
+        return self._queues[lane.group.may_pass, lane.group.request.adapter is not None]
 
     def admissible(self, *, is_shut: bool) -> Iterator[Lane]:
-        return iter(self.passing) if is_shut else heapq.merge(self.passing, self.others, key=_order)
+        return heapq.merge(*(queue for (may_pass, _), queue in self._queues.items() if may_pass >= is_shut), key=_order)
 
-    def first(self, *, is_shut: bool) -> Lane | None:
-        if is_shut or not self.others:
-            return self.passing[0] if self.passing else None
-        return min(self.passing[0], self.others[0], key=_order) if self.passing else self.others[0]
+    def first(self, *, is_shut: bool, has_adapter: bool | None) -> Lane | None:
+        """`has_adapter`: None: either."""
+        firsts = [
+            queue[0]
+            for (may_pass, has_one), queue in self._queues.items()
+            if queue and may_pass >= is_shut and has_adapter in (None, has_one)
+        ]
+        return min(firsts, key=_order, default=None)
 
 
 class WaitingQueue:
@@ -76,12 +85,11 @@ class WaitingQueue:
         return len(self._num_lanes)
 
     def __len__(self) -> int:
-        return sum(len(of_key.passing) + len(of_key.others) for of_key in self._by_key.values())
+        return sum(len(queue) for of_key in self._by_key.values() for queue in of_key.all)
 
     def __iter__(self) -> Iterator[Lane]:
         """All lanes, in order."""
-        by_key = self._by_key.values()
-        return heapq.merge(*(queue for of_key in by_key for queue in (of_key.passing, of_key.others)), key=_order)
+        return heapq.merge(*(queue for of_key in self._by_key.values() for queue in of_key.all), key=_order)
 
     def add(self, lane: Lane) -> None:
         request = lane.group.request
@@ -98,7 +106,7 @@ class WaitingQueue:
         request = lane.group.request
         of_key = self._by_key[request.share.key]
         remove(of_key.queue_of(lane), lane)
-        if not of_key.passing and not of_key.others:
+        if not any(of_key.all):
             del self._by_key[request.share.key]
         self.shares.leave(request)
         if request.adapter is not None:
@@ -122,9 +130,21 @@ class WaitingQueue:
 
     def first(self) -> Lane | None:
         """The next one to be admitted."""
-        firsts = [of_key.first(is_shut=self.is_shut) for of_key in self._by_key.values()]
-        found = [lane for lane in firsts if lane is not None]
-        return self.shares.turn(found) if found else None
+        return self._turn(self._firsts(has_adapter=None))
+
+    def first_without_adapter(self) -> Lane | None:
+        return self._turn(self._firsts(has_adapter=False))
+
+    def oldest_with_adapter(self) -> Lane | None:
+        """The first of them in order, whichever key's turn it is."""
+        return min(self._firsts(has_adapter=True), key=_order, default=None)
+
+    def _firsts(self, *, has_adapter: bool | None) -> list[Lane]:
+        firsts = (of_key.first(is_shut=self.is_shut, has_adapter=has_adapter) for of_key in self._by_key.values())
+        return [lane for lane in firsts if lane is not None]
+
+    def _turn(self, firsts: list[Lane]) -> Lane | None:
+        return self.shares.turn(firsts) if firsts else None
 
     def admissible(self) -> Iterator[Lane]:
         """The lanes that may be admitted, in turn, each counted with all its tokens; the queue must
