@@ -67,6 +67,10 @@ $(VENV)/has-triton: $(STAMP)
 $(VENV)/packers: $(STAMP)
 	@.ci/packers $@ || echo "Going on without the packers of published formats"
 
+# What moves blocks from node to node, for the tests that have it do so, which are skipped without.
+$(VENV)/nixl: $(STAMP)
+	@.ci/nixl $@ || echo "Going on without NIXL"
+
 $(SITE):
 	@test -n "$(PYTHON)" || { echo "Squadron needs Python 3.11 or 3.12, and found neither"; exit 1; }
 	@echo "Installing mkdocs, a few seconds ..."

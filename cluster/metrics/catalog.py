@@ -100,6 +100,7 @@ COUNTERS = _of_kind(
         "squadron:offload_missed_blocks": "Blocks that the folder was believed to hold: damaged, or removed",
         "squadron:prefills": ("Prompts given to prefill engines: computed, or failed there", ("outcome",)),
         "squadron:prefill_tokens": "Prompt tokens that prefill engines have computed",
+        "squadron:prefill_served_blocks": ("Blocks that they have served to ranks on other nodes", ("transport",)),
         "squadron:recoveries": "Lost workers replaced",
         "squadron:recovery_seconds": "Seconds from a failed step to the end of the next successful one",
         "squadron:failed_steps": "Steps that raised an exception",

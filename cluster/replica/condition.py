@@ -4,6 +4,7 @@ whether the replica takes a request.
 
 import os
 import time
+from collections.abc import Mapping
 
 from cluster.replica.delta_channel.messages import AdaptersInUse, EngineReport
 from cluster.replica.refusals.refusal import EngineStopping
@@ -36,6 +37,7 @@ class Condition:
         self.weights_number = 0  # of the last change of weights; 0: there was none
         self.lack: str | None = None  # one line on the weights that it should have and has not
         self.serves_at: str | None = None  # the address of its `BlockServer`, if it has one
+        self.blocks_served: Mapping[str, int] = {}  # by it so far
         self._totals = Totals(engine)
         self._cache = {name: str(getattr(engine.config, field)) for name, field in CACHE_FIELDS.items()}
         self._engine = engine
@@ -94,6 +96,7 @@ class Condition:
             self._adapters(),
             self._cache,
             self._engine.observer.is_frozen,
+            dict(self.blocks_served),
         )
 
     @property

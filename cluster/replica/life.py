@@ -33,6 +33,7 @@ class Life:
         self._blocks = _block_server(replica.engine.config)
         if self._blocks is not None:
             replica.condition.serves_at = self._blocks.address
+            replica.condition.blocks_served = self._blocks.num_served
         self._reporting = asyncio.create_task(self._report())
         self._leaving: asyncio.Task[None] | None = None  # once it is told to end
 
@@ -99,7 +100,8 @@ def _block_server(config: EngineConfig) -> BlockServer | None:
     if config.kv_role != "producer" or config.kv_offloading_path is None or config.kv_peer_secret is None:
         return None
     try:
-        return BlockServer(config.kv_offloading_path, node_address(), config.kv_peer_secret)
+        uses_nixl = config.kv_peer_transport == "nixl"
+        return BlockServer(config.kv_offloading_path, node_address(), config.kv_peer_secret, uses_nixl=uses_nixl)
     except OSError as error:
         logger.error("no prompts are computed here for other engines: no blocks can be served: %s", error)
         return None

@@ -8,6 +8,7 @@ from engine.config.fields import (
     MOST_HOST_GIB,
     MOST_PROMPT,
     STORES_A_STEP,
+    Transport,
     default_cpu_blocks,
 )
 from engine.config.kv_events import KVEventsConfig
@@ -25,6 +26,7 @@ __all__ = [
     "EngineConfig",
     "KVEventsConfig",
     "SpeculativeConfig",
+    "Transport",
     "default_cpu_blocks",
     "explain",
     "is_hub_name",

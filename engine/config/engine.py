@@ -132,6 +132,8 @@ def _check_peer_secret(config: EngineConfig) -> None:
     """
     secret, path = config.kv_peer_secret, config.kv_offloading_path
     if secret is None:
+        if config.kv_peer_transport != "tcp":
+            raise InvalidConfig(f"kv_peer_transport={config.kv_peer_transport} is of no use without kv_peer_secret")
         return
     if len(secret) < MIN_SECRET:
         raise InvalidConfig(f"kv_peer_secret has {len(secret)} characters, and needs {MIN_SECRET} or more")

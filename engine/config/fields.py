@@ -17,6 +17,8 @@ MOST_FOLDER_GIB = 1_048_576.0  # of a folder
 MOST_PROMPT = 1 << 30  # tokens
 DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together, so that every sharding holds as many tokens
 
+Transport = Literal["tcp", "nixl"]  # of blocks from node to node
+
 
 class EngineFields(BaseModel):
     """Those of `EngineConfig`, which also holds them against each other."""
@@ -65,8 +67,9 @@ class EngineFields(BaseModel):
     # With this folder: a producer answers once a prompt's blocks are there, a consumer only reads.
     kv_role: Literal["both", "producer", "consumer"] = "both"
     # By which an engine's blocks are served to other nodes; None: they are not. Set by
-    # `cluster.launch.config.engines`, not by people, as are the next two.
+    # `cluster.launch.config.engines`, not by people, as are the next three.
     kv_peer_secret: str | None = Field(None, repr=False)
+    kv_peer_transport: Transport = "tcp"  # of these, as far as both ends can
     # GiB, at most, of what it stores of its requests when it is told to end, for those that go on
     # with them; 0: nothing.
     kv_leaving_size: float = Field(0.0, ge=0, le=MOST_HOST_GIB)

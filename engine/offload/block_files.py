@@ -119,14 +119,22 @@ class BlockFiles:
     """
 
     def __init__(
-        self, folder: Folder | None, layout: str, rank: int, secret: str | None = None, left: Folder | None = None
+        self,
+        folder: Folder | None,
+        layout: str,
+        rank: int,
+        secret: str | None = None,
+        left: Folder | None = None,
+        *,
+        uses_nixl: bool = False,
     ) -> None:
         """`folder`: None: there is none to read. `layout`: see `layout_name`. `secret`: that peers
         know, too; None: there are none. `left`: that is written to instead of `folder`.
+        `uses_nixl`: of peers that can.
         """
         self._folder, self._layout, self._rank = folder, layout, rank
         self._written = left or folder
-        self._peers = None if secret is None else Peers(secret)
+        self._peers = None if secret is None else Peers(secret, uses_nixl=uses_nixl)
         self._lock = threading.Lock()
         self._has_told = False
 

@@ -100,7 +100,8 @@ class Shard:
         rank = self.ranks.stage.rank * config.tensor_parallel_size + self.ranks.tp.rank
         paths = (config.kv_offloading_path, config.kv_leaving_path)
         kept, left = (None if path is None else Folder(path) for path in paths)
-        return BlockFiles(kept, layout, rank, config.kv_peer_secret, left=left)
+        uses_nixl = config.kv_peer_transport == "nixl" and config.kv_role != "producer"
+        return BlockFiles(kept, layout, rank, config.kv_peer_secret, left=left, uses_nixl=uses_nixl)
 
     @property
     def block_bytes(self) -> int:

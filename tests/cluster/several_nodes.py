@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from cluster.launch.node.ray_processes import RayProcesses
 from cluster.launch.node.start.agents import agents_may_be_late
 from cluster.launch.node.start.starting import patience
 from cluster.launch.packages import ROOT
+from tests.engine.support.nixl import FOLDER as NIXL
 
 SMALL = {"include_dashboard": False, "object_store_memory": 80 << 20}
 ENVIRONMENT = {
@@ -49,5 +51,6 @@ def several_nodes(nodes: Sequence[dict[str, Any]], **environment: str) -> Iterat
         stack.callback(end_connection)
         for node in nodes[1:]:
             cluster.add_node(**node, **SMALL)
-        ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}, log_to_driver=False)
+        path = os.pathsep.join([str(ROOT), *([str(NIXL)] if NIXL.exists() else [])])
+        ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": path}}, log_to_driver=False)
         yield cluster

@@ -29,6 +29,7 @@ def configure(options: argparse.Namespace) -> tuple[tuple[ModelStart, ...], Serv
         "num_prefill_engines": server.num_prefill_engines,
         "prefill_min_tokens": server.prefill_min_tokens,
         "prefill_memory": server.prefill_memory,
+        "prefill_transport": server.prefill_transport,
         "drain_memory": server.drain_memory,
         "lora_modules": tuple(map(_absolute_module, server.lora_modules)),
         "lora_roots": tuple(str(Path(root).absolute()) for root in server.lora_roots),

@@ -11,7 +11,7 @@ from cluster.ingress.choice import DEFAULT_WISH, WISHES, Wish, check_haproxy
 from cluster.ingress.environment import why_not_here
 from cluster.logs import LogFormat
 from cluster.sockets import LOOPBACK
-from engine.config import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT
+from engine.config import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT, Transport
 from engine.errors import InvalidConfig
 
 
@@ -69,6 +69,9 @@ class ServerOptions(BaseModel):
         ge=LEAST_GIB,
         le=MOST_HOST_GIB,
         description="GiB of shared memory for what they hand over, half of it at most (default: 4)",
+    )
+    prefill_transport: Transport = Field(
+        "tcp", description="what carries it to other nodes: tcp, or nixl where both have it (default: tcp)"
     )
     drain_memory: float = Field(
         4.0,
@@ -196,6 +199,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "num_prefill_engines": {"type": int, "metavar": "N"},
     "prefill_min_tokens": {"type": int, "metavar": "N"},
     "prefill_memory": {"type": float, "metavar": "GiB"},
+    "prefill_transport": {"choices": get_args(Transport)},
     "drain_memory": {"type": float, "metavar": "GiB"},
     "num_gateways": {"type": int, "metavar": "N"},
     "max_gpus": {"type": int, "metavar": "N"},

@@ -93,6 +93,7 @@ def _of_prompts(report: EngineReport) -> Figures:
     totals = report.totals
     return {
         ("squadron:prefill_tokens", ()): totals.measured.num_prompt_tokens - totals.measured.num_cached_tokens,
+        **{("squadron:prefill_served_blocks", (by,)): count for by, count in report.blocks_served.items()},
         ("squadron:offloaded_bytes", ("out",)): report.stats.num_blocks_stored * totals.block_bytes,
         ("squadron:engine_cpu_seconds", ()): totals.cpu_seconds,
         ("vllm:corrupted_requests", ()): totals.measured.num_corrupted,

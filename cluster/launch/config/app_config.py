@@ -12,7 +12,7 @@ from cluster.launch.config.model_config import Autoscaling, ModelConfig, Target,
 from cluster.launch.packages import check_files_path, check_packages
 from cluster.logs import LogFormat
 from cluster.telemetry.tracing import Telemetry, check_endpoint
-from engine.config import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT, EngineConfig, explain
+from engine.config import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT, EngineConfig, Transport, explain
 from engine.errors import InvalidConfig
 
 MOST_STORE_SHARDS = 64
@@ -26,12 +26,13 @@ class AppConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    engine: dict[str, Any] | None = None  # of the only model, as in a `ModelConfig`; and so the next eight
+    engine: dict[str, Any] | None = None  # of the only model, as in a `ModelConfig`; and so the next nine
     num_engines: int = Field(1, ge=1)
     autoscaling: Autoscaling | None = None
     num_prefill_engines: int = Field(0, ge=0)
     prefill_min_tokens: int = Field(512, ge=1, le=MOST_PROMPT)
     prefill_memory: float = Field(4.0, ge=LEAST_GIB, le=MOST_HOST_GIB)
+    prefill_transport: Transport = "tcp"
     drain_memory: float = Field(4.0, ge=0, le=MOST_HOST_GIB)
     lora_modules: tuple[str, ...] = ()
     lora_roots: tuple[str, ...] = ()

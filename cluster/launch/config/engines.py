@@ -31,6 +31,7 @@ def engines_of(
     engine = leaving(engine, model.drain_memory, token)
     if not model.num_prefill_engines:
         return _deployed(names[0], config, model.replicas(), engine), None
+    engine = engine.model_copy(update={"kv_peer_transport": model.prefill_transport})
     answering, computing = divided(engine, model.prefill_memory, token)
     replicas = {"num_replicas": model.num_prefill_engines}
     return _deployed(names[0], config, model.replicas(), answering), _deployed(names[1], config, replicas, computing)
@@ -39,7 +40,7 @@ def engines_of(
 def divided(engine: EngineConfig, memory: float, token: str) -> tuple[EngineConfig, EngineConfig]:
     """The configuration of those that answer, and of those that compute prompts. Blocks go by way
     of `kv_offloading_path`, which both then use as ever, or else `memory` GiB of the node's shared
-    memory, and over TCP to other nodes; `token`: the application's own.
+    memory, and by `kv_peer_transport` to other nodes; `token`: the application's own.
     """
     if engine.kv_offloading_path is not None:
         return engine, engine.model_copy(update={"kv_role": "producer"})

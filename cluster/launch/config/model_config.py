@@ -12,7 +12,7 @@ from cluster.checkpoint.loadable import read_lora
 from cluster.gateway.options import ModelOptions
 from cluster.launch.config.load_policy import LoadPolicy
 from cluster.launch.packages import ROOT
-from engine.config import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT, EngineConfig
+from engine.config import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT, EngineConfig, Transport
 from engine.errors import InvalidConfig
 
 WINDOW_SECONDS = 15.0  # over which engines' reports are averaged; Serve sends one every ten
@@ -64,6 +64,7 @@ class ModelConfig(BaseModel):
     num_prefill_engines: int = Field(0, ge=0)  # that compute prompts for the others
     prefill_min_tokens: int = Field(512, ge=1, le=MOST_PROMPT)  # of a prompt that these compute, about
     prefill_memory: float = Field(4.0, ge=LEAST_GIB, le=MOST_HOST_GIB)  # GiB of a node's shared memory for that
+    prefill_transport: Transport = "tcp"  # from node to node
     # GiB of a node's shared memory for blocks that an engine which ends hands over; 0: it does not.
     drain_memory: float = Field(4.0, ge=0, le=MOST_HOST_GIB)
     lora_modules: tuple[str, ...] = ()  # NAME=FOLDER of adapters that requests may name as their model
@@ -103,9 +104,15 @@ class ModelConfig(BaseModel):
 
     def _check_prefill(self, engine: EngineConfig) -> None:
         if not self.num_prefill_engines:
-            for name in ("prefill_min_tokens", "prefill_memory"):
+            for name in ("prefill_min_tokens", "prefill_memory", "prefill_transport"):
                 if (value := getattr(self, name)) != type(self).model_fields[name].default:
-                    raise InvalidConfig(f"{name}={value:.15g} is of no use without num_prefill_engines")
+                    shown = value if isinstance(value, str) else f"{value:.15g}"
+                    raise InvalidConfig(f"{name}={shown} is of no use without num_prefill_engines")
+        elif engine.kv_offloading_path is not None and self.prefill_transport != "tcp":
+            raise InvalidConfig(
+                f"prefill_transport={self.prefill_transport} is of no use with "
+                f"kv_offloading_path={engine.kv_offloading_path}, by which blocks go"
+            )
         elif not engine.enable_prefix_caching:
             raise InvalidConfig("num_prefill_engines needs enable_prefix_caching, which finds what they have computed")
         elif not engine.host_cache_bytes:

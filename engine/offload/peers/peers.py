@@ -2,11 +2,11 @@
 while, so that what it has is computed at once.
 """
 
-import socket
 import threading
 import time
 
-from engine.offload.peers.wire import FILE_LENGTH, NAME_LENGTH, greet_server, receive, send
+from engine.offload.peers.connection import Connection
+from engine.offload.peers.nixl_reader import nixl_reader
 
 SECONDS = 2.0  # for a file, connecting included
 AVOID_SECONDS = 10.0
@@ -18,10 +18,11 @@ class Peers:
     From any thread.
     """
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, secret: str, *, uses_nixl: bool = False) -> None:
         self._secret = secret.encode()
+        self._nixl = nixl_reader() if uses_nixl else None
         self._lock = threading.Lock()  # guards the rest
-        self._idle: list[tuple[str, socket.socket]] = []  # address and connection, the last used behind
+        self._idle: list[tuple[str, Connection]] = []  # address and connection, the last used behind
         self._avoided: dict[str, float] = {}  # until when, in time.monotonic()
 
     def fetch(self, address: str, name: str, most_bytes: int) -> bytearray | None:
@@ -32,48 +33,46 @@ class Peers:
         if self._is_avoided(address):
             return None
         try:
-            stream, found = self._asked(address, name, most_bytes, deadline)
+            connection, found = self._asked(address, name, most_bytes, deadline)
         except OSError:
             self._avoid(address)
             raise
-        self._keep(address, stream)
+        self._keep(address, connection)
         return found
 
     def close(self) -> None:
         """What is being read goes on. Idempotent."""
         with self._lock:
-            for _, stream in self._idle:
-                stream.close()
+            for _, connection in self._idle:
+                connection.close()
             self._idle.clear()
 
     def __del__(self) -> None:
         self.close()
 
-    def _asked(
-        self, address: str, name: str, most_bytes: int, deadline: float
-    ) -> tuple[socket.socket, bytearray | None]:
+    def _asked(self, address: str, name: str, most_bytes: int, deadline: float) -> tuple[Connection, bytearray | None]:
         """On a connection that was kept, or, if the other end has closed it meanwhile, a new
         one.
         """
         kept = self._take(address)
         if kept is not None:
             try:
-                return kept, _ask(kept, name, most_bytes, deadline)
+                return kept, kept.ask(name, most_bytes, deadline)
             except ConnectionError:
                 pass
-        stream = _connect(address, self._secret, deadline)
-        return stream, _ask(stream, name, most_bytes, deadline)
+        connection = Connection(address, self._secret, deadline, self._nixl)
+        return connection, connection.ask(name, most_bytes, deadline)
 
-    def _take(self, address: str) -> socket.socket | None:
+    def _take(self, address: str) -> Connection | None:
         with self._lock:
             for index in reversed(range(len(self._idle))):
                 if self._idle[index][0] == address:
                     return self._idle.pop(index)[1]
         return None
 
-    def _keep(self, address: str, stream: socket.socket) -> None:
+    def _keep(self, address: str, connection: Connection) -> None:
         with self._lock:
-            self._idle.append((address, stream))
+            self._idle.append((address, connection))
             if len(self._idle) > MAX_IDLE:
                 self._idle.pop(0)[1].close()
 
@@ -86,32 +85,7 @@ class Peers:
         with self._lock:
             self._avoided = {each: until for each, until in self._avoided.items() if until > now}
             self._avoided[address] = now + AVOID_SECONDS
-            for each, stream in self._idle:
+            for each, connection in self._idle:
                 if each == address:
-                    stream.close()
-            self._idle = [(each, stream) for each, stream in self._idle if each != address]
-
-
-def _connect(address: str, secret: bytes, deadline: float) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    stream = socket.create_connection((host, int(port)), max(deadline - time.monotonic(), 0.001))
-    try:
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        greet_server(stream, secret, deadline)
-    except BaseException:
-        stream.close()
-        raise
-    return stream
-
-
-def _ask(stream: socket.socket, name: str, most_bytes: int, deadline: float) -> bytearray | None:
-    """Closes the connection, and raises OSError, unless all of the answer has come."""
-    try:
-        send(stream, NAME_LENGTH.pack(len(name)) + name.encode(), deadline)
-        (num_bytes,) = FILE_LENGTH.unpack(receive(stream, FILE_LENGTH.size, deadline))
-        if num_bytes > most_bytes:
-            raise ConnectionError(f"it sends {num_bytes} bytes, and a block has {most_bytes}")
-        return receive(stream, num_bytes, deadline) if num_bytes else None
-    except BaseException:
-        stream.close()
-        raise
+                    connection.close()
+            self._idle = [(each, connection) for each, connection in self._idle if each != address]

@@ -6,6 +6,27 @@ server -> reader   MAGIC, 32 random bytes
 reader -> server   32 random bytes, proof of both as "reader"
 server -> reader   proof of both as "server"
 ```
+
+Then questions and answers, in turn:
+
+```text
+reader -> server   a name's length, the name of a block
+server -> reader   the file's length, 0 if it is not there; the file
+```
+
+With NIXL, whose metadata is the answer to a name that no block has:
+
+```text
+reader -> server   a name's length, AGENT
+server -> reader   the metadata's length, 0 if there is no agent; the metadata
+
+reader -> server   a name's length, LENT and the name of a block
+server -> reader   the file's length, 0 if it is not there; the address where the reader may read
+                   it, or 0 and the file
+reader -> server   HAS_READ, or HAS_FAILED: the memory is the server's again
+```
+
+A server that knows no NIXL has no block of these names.
 """
 
 import hashlib
@@ -21,6 +42,9 @@ PROOF_BYTES = 32
 GREETING_SECONDS = 1.0  # for a connection to prove itself
 NAME_LENGTH = struct.Struct(">H")
 FILE_LENGTH = struct.Struct(">I")
+ADDRESS = struct.Struct(">Q")
+AGENT, LENT = "nixl", "nixl:"
+HAS_READ, HAS_FAILED = b"+", b"-"
 
 
 def receive(stream: socket.socket, num_bytes: int, deadline: float) -> bytearray:

@@ -16,7 +16,7 @@ def parsed(*arguments: str) -> dict[str, object]:
 
 
 def test_every_field_has_a_description() -> None:
-    not_for_people = {"source", "kv_peer_secret", "kv_leaving_size", "kv_leaving_path"}
+    not_for_people = {"source", "kv_peer_secret", "kv_peer_transport", "kv_leaving_size", "kv_leaving_path"}
     assert set(DESCRIPTIONS) == set(EngineConfig.model_fields) - {"model", *not_for_people}
 
 

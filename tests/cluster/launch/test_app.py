@@ -100,7 +100,8 @@ def test_each_model_has_engines_of_its_own() -> None:
 
 
 def test_prefill_engines_are_a_deployment_beside_those_that_answer() -> None:
-    app = build_app({"models": [ONE | {"num_prefill_engines": 2, "prefill_memory": 0.5}, TWO]})
+    prefill = {"num_prefill_engines": 2, "prefill_memory": 0.5, "prefill_transport": "nixl"}
+    app = build_app({"models": [ONE | prefill, TWO]})
     (answering, other), (computing, none), _, options = app._bound_deployment.init_args
     assert none is None and other._bound_deployment.init_args[0].kv_offloading_path is None
     deployment = computing._bound_deployment
@@ -108,7 +109,7 @@ def test_prefill_engines_are_a_deployment_beside_those_that_answer() -> None:
     configs = [each._bound_deployment.init_args[0] for each in (answering, computing)]
     assert [config.kv_role for config in configs] == ["consumer", "producer"]
     assert len({config.kv_offloading_path for config in configs}) == 1 and is_shared(configs[0].kv_offloading_path)
-    assert {config.kv_offloading_path_size for config in configs} == {0.5}
+    assert {(config.kv_offloading_path_size, config.kv_peer_transport) for config in configs} == {(0.5, "nixl")}
     assert [model.prefill_min_tokens for model in options.models] == [512, None]
 
 

@@ -1,5 +1,5 @@
 """Long prompts are computed on one node and answered on another, with the same bits; blocks go over
-TCP. The nodes are on one machine, and each engine has a folder of its own.
+TCP, or by NIXL. The nodes are on one machine, and each engine has a folder of its own.
 """
 
 import os
@@ -26,6 +26,7 @@ from tests.end_to_end.chaos.processes import find
 from tests.end_to_end.conftest import free_port
 from tests.end_to_end.test_replica_lost import wait_until
 from tests.end_to_end.test_sockets import Listener, listeners_of
+from tests.engine.support.nixl import needs_nixl
 
 # Ray's own: `Cluster` leaves sockets open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -41,8 +42,13 @@ def paths() -> list[str]:
     return []
 
 
+@pytest.fixture(scope="module", params=["tcp", pytest.param("nixl", marks=needs_nixl)])
+def transport(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def app(paths: list[str]) -> Iterator[App]:
+def app(paths: list[str], transport: str) -> Iterator[App]:
     def divided(engine: EngineConfig, memory: float, token: str) -> tuple[EngineConfig, EngineConfig]:
         answering, computing = whole(engine, memory, token)
         paths[:] = [str(computing.kv_offloading_path), f"{computing.kv_offloading_path}-other"]
@@ -53,7 +59,8 @@ def app(paths: list[str]) -> Iterator[App]:
     nodes = [{"num_cpus": 2}, *({"num_cpus": 2, "labels": {SIDE: side}} for side in ("answers", "computes"))]
     with several_nodes(nodes) as cluster, pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "divided", divided)
-        args = app_args(TWO_RANKS, recovers=True, num_prefill_engines=1, prefill_min_tokens=200)
+        prefill = {"num_prefill_engines": 1, "prefill_min_tokens": 200, "prefill_transport": transport}
+        args = app_args(TWO_RANKS, recovers=True, **prefill)
         serve.start(proxy_location="HeadOnly", http_options={"host": LOOPBACK, "port": port})
         try:
             serve.run(build_app(args), name=APP_NAME, route_prefix="/")
@@ -71,7 +78,9 @@ def client(app: App) -> Iterator[openai.OpenAI]:
 
 
 @pytest.mark.long
-def test_answers_are_the_same_with_blocks_of_another_node(app: App, client: openai.OpenAI, paths: list[str]) -> None:
+def test_answers_are_the_same_with_blocks_of_another_node(
+    app: App, client: openai.OpenAI, paths: list[str], transport: str
+) -> None:
     told_of = httpx.get(f"{app.url}/debug/engines", timeout=SECONDS).json()["engines"]
     assert sorted((each["computes_prompts"], each["blocks_at"] is not None) for each in told_of) == [
         (False, False),
@@ -85,6 +94,8 @@ def test_answers_are_the_same_with_blocks_of_another_node(app: App, client: open
     assert figure(app, "squadron:offload_missed_blocks_total") == 0
     assert list(Folder(paths[0]).files()) and not list(Folder(paths[1]).files()), "they have no folder in common"
     check_plain(client, asked, told)
+    (used,) = [by for by in ("tcp", "nixl", "nixl_failed") if num_served(app, by)]
+    assert used == transport and num_served(app, used) > NUM_PROMPTS
 
     (pid,) = find(PREFILL)
     os.kill(pid, signal.SIGKILL)  # with the folder, its blocks, and who serves them
@@ -99,6 +110,10 @@ def test_answers_are_the_same_with_blocks_of_another_node(app: App, client: open
     check_plain(client, asked, told)
     assert num_prefills(app, "computed") == num_computed + NUM_PROMPTS
     assert all(cached > 200 for _, _, cached in told), "from the new one's address"
+
+
+def num_served(app: App, by: str) -> float:
+    return figure(app, "squadron:prefill_served_blocks_total", f'transport="{by}"')
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ OFFLOADED = {"kv_offloading_path": "/kept", "kv_role": "producer"}
         ({"kv_offloading_path_size": 20}, "kv_offloading_path_size=20 bounds a folder, and kv_offloading_path names"),
         ({"kv_offloading_size": 8, "swap_space": 1}, "kv_offloading_size=8, of all ranks, takes the place of swap_spa"),
         ({"kv_offloading_path": "/kept", "swap_space": 0}, "needs host memory that blocks pass through; swap_space=0"),
+        ({"kv_peer_transport": "nixl"}, "kv_peer_transport=nixl is of no use without kv_peer_secret"),
         ({"kv_peer_secret": SECRET}, "kv_peer_secret is of no use without kv_offloading_path"),
         ({"kv_peer_secret": SECRET, "kv_offloading_path": "/kept"}, "kv_peer_secret is of no use with kv_role=both"),
         (

@@ -27,6 +27,13 @@ def test_everything_a_replica_reports_has_a_metric_and_its_buckets():
         assert not isinstance(value, list) or len(value) == len(BOUNDS[name]) + 2
 
 
+def test_what_a_prefill_engine_has_served_is_told_by_what_carried_it():
+    served = {"tcp": 1, "nixl": 2, "nixl_failed": 1}
+    figures = totals_of(replace(report("one", 5), computes_prompts=True, blocks_served=served))
+    assert {name for name, _ in figures} <= CATALOG.keys()
+    assert {by: figures["squadron:prefill_served_blocks", (by,)] for by in served} == served
+
+
 def test_replicas_are_numbered_alike_by_everybody():
     reports = [report("b", 1, problem="stuck"), report("a", 1)]
     assert gauges_of(reports) == gauges_of(reports[::-1])

@@ -30,6 +30,8 @@ def test_in_place_of_a_number() -> None:
         ({"prefill_min_tokens": 64}, "prefill_min_tokens=64 is of no use without num_prefill_engines"),
         ({"prefill_min_tokens": 1234567}, "prefill_min_tokens=1234567 is of no use without num_prefill_engines"),
         ({"prefill_memory": 0.5}, "prefill_memory=0.5 is of no use without num_prefill_engines"),
+        ({"prefill_transport": "nixl"}, "prefill_transport=nixl is of no use without num_prefill_engines"),
+        ({"num_prefill_engines": 1, "prefill_transport": "rdma"}, "prefill_transport=rdma: .* 'tcp' or 'nixl'"),
         ({"num_prefill_engines": 1, "prefill_memory": float("inf")}, "prefill_memory=inf"),
         (
             {"num_prefill_engines": 1, "prefill_memory": 4 << 30},
@@ -54,8 +56,9 @@ def test_refuses(args: dict[str, object], words: str) -> None:
         ({"swap_space": 0}, "num_prefill_engines needs host memory that blocks pass through; swap_space=0"),
         ({"max_model_len": 256}, "prefill_min_tokens=512 is above max_model_len=256: no prompt would go to"),
         ({"speculative_config": {"model": "configs/demo"}}, "num_prefill_engines cannot be used with a draft model"),
+        ({"kv_offloading_path": "/kept"}, "prefill_transport=nixl is of no use with kv_offloading_path=/kept"),
     ],
 )
 def test_refuses_what_could_not_use_the_blocks_of_prefill_engines(engine: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidConfig, match=words):
-        build_app({"engine": ENGINE | engine, "num_prefill_engines": 1})
+        build_app({"engine": ENGINE | engine, "num_prefill_engines": 1, "prefill_transport": "nixl"})
