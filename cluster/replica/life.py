@@ -33,7 +33,7 @@ class Life:
         self._blocks = _block_server(replica.engine.config)
         if self._blocks is not None:
             replica.condition.serves_at = self._blocks.address
-            replica.condition.blocks_served = self._blocks.num_served
+            replica.condition.blocks_served = self._blocks.answers.num_served
         self._reporting = asyncio.create_task(self._report())
         self._leaving: asyncio.Task[None] | None = None  # once it is told to end
 

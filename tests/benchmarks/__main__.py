@@ -56,6 +56,7 @@ MODULES: dict[str, tuple[str, list[str], list[str]]] = {
     "tiers": ("bench_tiers", [], ["--model", "demo", "--conversations", "4", "--message", "32", "--tokens", "4"]),
     "decode-wait": ("bench_decode_wait", [], ["--rounds", "1", "--model", "demo", "--input-len", "400"]),
     "prefill": ("bench_prefill", [], ["--model", "demo", "--streams", "2", "--prompts", "2", "--length", "128"]),
+    "transports": ("bench_transports", [], ["--seconds", "0.2"]),
     "drain": ("bench_drain", [], ["--model", "demo", "--streams", "2", "--length", "128", "--tokens", "32"]),
     "autoscaling": ("bench_autoscaling", [], []),
     "neighbour": ("bench_neighbour", [], ["--rounds", "1", "--model", str(DEMO)]),

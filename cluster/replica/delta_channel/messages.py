@@ -66,7 +66,7 @@ class EngineReport:
     adapters: AdaptersInUse | None = None  # of its requests; None: it takes none
     cache: dict[str, str] = field(default_factory=dict)  # as it is configured, by the names that vLLM has for it
     is_frozen: bool = False  # it begins no step: it is paused, sleeps, or gets other weights
-    blocks_served: dict[str, int] = field(default_factory=dict)  # to ranks on other nodes: see `BlockServer.num_served`
+    blocks_served: dict[str, int] = field(default_factory=dict)  # to ranks on other nodes: see `Answers`
 
     def in_short(self) -> dict[str, Any]:
         """Without histograms and other totals."""

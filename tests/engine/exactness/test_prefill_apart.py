@@ -195,14 +195,14 @@ def test_blocks_that_are_damaged_or_gone_on_another_node_are_computed(
 
 def test_a_node_that_is_lost_in_the_middle(alone: list[object], computed: Path, tmp_path: Path) -> None:
     with serving(computed) as server, elsewhere(tmp_path) as engine:
-        whole, num_served = server._opened, iter(range(NUM_SHARED // 2))
+        whole, num_served = server.answers._opened, iter(range(NUM_SHARED // 2))
 
         def opened(name: str) -> int | None:
             if next(num_served, None) is None:
                 threading.Thread(target=server.close).start()
             return whole(name)
 
-        server._opened = opened  # type: ignore[method-assign]
+        server.answers._opened = opened  # type: ignore[method-assign]
         assert answer(engine, server.address) == alone
         assert engine.stats().num_blocks_missed > 0 < engine.stats().num_blocks_fetched
 

@@ -10,6 +10,5 @@ FOLDER = Path(sys.prefix) / "nixl"
 if FOLDER.exists() and str(FOLDER) not in sys.path:
     sys.path.append(str(FOLDER))  # behind all others: its packages alone are meant
 
-needs_nixl = pytest.mark.skipif(
-    importlib.util.find_spec("nixl") is None, reason="no NIXL here: .ci/nixl FOLDER installs it"
-)
+HAS_NIXL = importlib.util.find_spec("nixl") is not None
+needs_nixl = pytest.mark.skipif(not HAS_NIXL, reason="no NIXL here: .ci/nixl FOLDER installs it")

@@ -1,4 +1,4 @@
-"""A block server in a process of its own, with NIXL."""
+"""A block server in a process of its own, with NIXL if it is installed."""
 
 import multiprocessing
 from collections.abc import Iterator
@@ -47,4 +47,4 @@ def _serve(folder: str, pipe: "Connection[object, None]") -> None:
     pipe.send(server.address)
     while True:
         pipe.recv()
-        pipe.send(dict(server.num_served))
+        pipe.send(dict(server.answers.num_served))

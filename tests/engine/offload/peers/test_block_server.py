@@ -13,7 +13,7 @@ import pytest
 
 from engine.offload.block_files import BlockFiles, Folder
 from engine.offload.file_format import file_name
-from engine.offload.peers import block_server, places
+from engine.offload.peers import answers, block_server, places
 from engine.offload.peers.block_server import BlockServer
 from engine.offload.peers.peers import Peers
 from engine.offload.peers.wire import FILE_LENGTH, MAGIC, NAME_LENGTH, PROOF_BYTES, RANDOM_BYTES, greet_server, receive
@@ -108,7 +108,7 @@ def test_who_says_nothing_is_cut_off(server: BlockServer, monkeypatch: pytest.Mo
         began = time.monotonic()
         wait_for_end(silent)
         assert time.monotonic() - began < 5
-    monkeypatch.setattr(block_server, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(answers, "IDLE_SECONDS", 0.2)
     with greeted(server) as idle:
         wait_for_end(idle)
 

@@ -188,6 +188,6 @@ def test_without_the_library_blocks_come_over_tcp(
             assert own.fetch(server.address, NAME, MOST_BYTES) == (folder / NAME).read_bytes()
     own.close()
     server.close()
-    assert server.num_served["tcp"] == 3
+    assert server.answers.num_served["tcp"] == 3
     assert len(caplog.messages) == (2 if who == "both" else 1)
     assert all("and not by NIXL" in text and "squadron-serve[nixl]" in text for text in caplog.messages)

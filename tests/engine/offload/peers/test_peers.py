@@ -106,7 +106,7 @@ def test_connections_are_used_again_one_for_each_thread(folder: Path, tmp_path: 
 def test_a_connection_that_was_closed_meanwhile_is_made_anew(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.offload.peers.block_server.IDLE_SECONDS", 0.1)
+    monkeypatch.setattr("engine.offload.peers.answers.IDLE_SECONDS", 0.1)
     files = reading(tmp_path)
     server = BlockServer(str(folder), HOST, SECRET)
     for _ in range(2):
