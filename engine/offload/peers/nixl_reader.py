@@ -7,7 +7,6 @@ back, and is used again only once its last transfer is over: what is late then m
 import logging
 import threading
 import time
-from typing import NamedTuple
 
 from engine.offload.peers.nixl_agent import Memory, NixlAgent, NixlFailed, Reading
 
@@ -18,11 +17,6 @@ MAX_MEMORIES = 16  # twice the threads that read, see `engine.worker.cache.reade
 MAX_SERVERS = 64  # that are known at the same time
 
 logger = logging.getLogger("squadron.offload")
-
-
-class _Late(NamedTuple):
-    memory: Memory
-    reading: Reading
 
 
 class NixlReader:
@@ -36,7 +30,7 @@ class NixlReader:
         self._num_bytes = 0  # of each memory
         self._num_memories = 0
         self._free: list[Memory] = []
-        self._late: list[_Late] = []
+        self._late: list[Reading] = []
         self._has_told = False
 
     def meet(self, metadata: bytes) -> str | None:
@@ -95,13 +89,13 @@ class NixlReader:
         while not reading.is_over:
             if time.monotonic() > until:
                 with self._lock:
-                    self._late.append(_Late(memory, reading))
+                    self._late.append(reading)
                 self._fail(name, "a transfer is late")
                 return None
             time.sleep(POLL_SECONDS)
         found = bytearray(memory.view[:num_bytes]) if reading.is_done else None
         with self._lock:
-            self._late.append(_Late(memory, reading))
+            self._late.append(reading)
             self._take_back()
         if found is None:
             self._fail(name, "a transfer has failed")
@@ -112,8 +106,8 @@ class NixlReader:
         late, self._late = self._late, []
         for each in late:
             try:
-                if each.reading.is_over:
-                    each.reading.release()
+                if each.is_over:
+                    each.release()
                     self._free.append(each.memory)
                 else:
                     self._late.append(each)
