@@ -82,8 +82,10 @@ def _written(events: list[Event]) -> bytes:
 
 def _start(call: Call, choice: OneChoice) -> MessageStart:
     usage, (fingerprint, version) = _of_message(_usage(choice, 0)), choice.tally.engine
-    engine = {"system_fingerprint": fingerprint, "weights_version": version}
-    return MessageStart(MessageAnswer(call.id, call.model, [], usage, None, None, **engine))
+    begun = MessageAnswer(
+        call.id, call.model, [], usage, None, None, system_fingerprint=fingerprint, weights_version=version
+    )
+    return MessageStart(begun)
 
 
 def _usage(choice: OneChoice, num_output_tokens: int) -> MessagesUsage:
