@@ -118,7 +118,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "dialects": ("models", "requests", "responses"),  # other APIs, by way of chat's requests and deltas
         "routes": ("connection", "dialects", "keys", "models", "requests", "responses"),
         "options": ("edge", "keys"),
-        "front": ("connection", "edge", "keys", "options"),
+        "front": ("connection", "edge", "keys", "options", "requests"),
         "app": ("dialects", "edge", "front", "models", "options", "requests", "responses", "routes"),
         "proxy": ("connection", "edge", "front"),
     },

@@ -8,6 +8,7 @@ from cluster.api.front.guards import guard
 from cluster.api.models.model import Models
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
+from cluster.api.responses.resuming.let_in import LetIn
 from cluster.api.responses.resuming.streams import StreamStore
 from cluster.api.routes import (
     about,
@@ -47,10 +48,10 @@ def build(
     `batches` clients may keep files and have them answered. With a `killer` the page has a button
     that kills a worker. Its `state.early` are its `EarlyRefusals`.
     """
-    options = options or HttpOptions()
-    bodies = bodies or Bodies()
+    options, bodies, counters = options or HttpOptions(), bodies or Bodies(), counters or Counters({})
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
-    inward = incoming.Incoming(application, models, bodies, streams, strict_fields=options.strict_fields)
+    let_in = LetIn(application, models.max_model_len, streams)
+    inward = incoming.Incoming(let_in, models, bodies, strict_fields=options.strict_fields)
     outward = outgoing.Outgoing(models, streams)
     generation.add_routes(app.router, inward, outward)
     pooled.add_routes(app.router, inward, outward)
@@ -75,8 +76,6 @@ def build(
         has_killer=killer is not None,
         has_controls=options.enable_sleep_mode,
     )
-    counters, resumes = counters or Counters({}), streams is not None
-    app.state.early = guard(
-        app, application, models.max_model_len, models.own_names, options, counters, resumes=resumes
-    )
+    limit, names, resumes = models.max_model_len, models.own_names, streams is not None
+    app.state.early = guard(app, application, limit, names, options, counters, resumes=resumes)
     return app

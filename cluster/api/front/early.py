@@ -5,18 +5,17 @@ for one costs many times as much, and most of what comes in an overload is refus
 from collections.abc import Awaitable, Callable
 
 from ray.serve._private.http_util import RequestIdMiddleware
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cluster.api.arrivals import Arrivals, asks_for_rest, estimated_load
+from cluster.api.arrivals import Arrivals, asks_for_rest
 from cluster.api.edge.proxied import WATCHED, ProxyEdge
 from cluster.api.errors import ApiError, as_api_error, error_response
+from cluster.api.front.known import known
 from cluster.api.front.one_a_turn import OneATurn
 from cluster.api.front.shares import Shares
-from cluster.api.requests.validate import timeout_of
 from cluster.api.service import Application
-from cluster.headers.full_queue import PATHS, REFUSED, num_refused, room_headers
-from engine.errors import InvalidRequest, Overloaded
+from cluster.headers.full_queue import PATHS, room_headers
+from engine.errors import Overloaded
 
 _ERROR = "squadron.overloaded"  # among a scope's `extensions`
 
@@ -56,16 +55,16 @@ class EarlyRefusals:
             await app(scope, receive, send)
             return
         scope = _with(scope, WATCHED, {})
-        headers = Headers(scope=scope)
-        if num := num_refused(headers.get(REFUSED, "")):
-            self._count_refused(num)
+        load, seconds, num_refused = known(scope, self._max_model_len)
+        if num_refused:
+            self._count_refused(num_refused)
         if self._resumes and asks_for_rest(scope):
             await app(scope, receive, send)
             return
-        load, share = estimated_load(headers, self._max_model_len), self._shares.of(scope)
+        share = self._shares.of(scope)
         try:
             beside = self._arrivals.beside(share.key)
-            self._application.check_room(load, _seconds(headers), share=share, arriving=beside)
+            self._application.check_room(load, seconds, share=share, arriving=beside)
         except (Overloaded, ApiError) as error:
             await self._refuse(_with(scope, _ERROR, as_api_error(error)), receive, self._telling(send))
         else:
@@ -103,14 +102,6 @@ def _is_asked(scope: Scope) -> bool:
     if scope["type"] != "http" or scope["method"] != "POST":
         return False
     return scope["path"].removeprefix(scope.get("root_path", "")) in PATHS
-
-
-def _seconds(headers: Headers) -> float | None:
-    """For the answer, as far as is known. If the header is wrong, the application says so."""
-    try:
-        return timeout_of(headers)
-    except InvalidRequest:
-        return None
 
 
 def _with(scope: Scope, extension: str, value: object) -> Scope:

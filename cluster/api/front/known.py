@@ -1,0 +1,28 @@
+"""What a request says of itself before its body is read."""
+
+from typing import NamedTuple
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from cluster.api.arrivals import estimated_load
+from cluster.api.requests.validate import timeout_of
+from cluster.headers.full_queue import REFUSED, num_refused
+from engine.admission.queue_limits import Load
+from engine.errors import InvalidRequest
+
+
+class Known(NamedTuple):
+    load: Load
+    seconds: float | None  # for the answer
+    num_refused: int  # by HAProxy, before it
+
+
+def known(scope: Scope, max_model_len: int) -> Known:
+    """If the header of the seconds is wrong, there is none: the application says so."""
+    headers = Headers(scope=scope)
+    try:
+        seconds = timeout_of(headers)
+    except InvalidRequest:
+        seconds = None
+    return Known(estimated_load(headers, max_model_len), seconds, num_refused(headers.get(REFUSED, "")))
