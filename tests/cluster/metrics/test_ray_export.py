@@ -52,7 +52,7 @@ def test_an_agent_of_rays_shows_the_same_numbers() -> None:
     }
     command = [sys.executable, "-c", PROGRAM, str(free_port())]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert "ada" not in done.stdout, "a key's name"
+    assert '"ada"' not in done.stdout, "a key's name"
     samples = {
         (sample.name, sample.labels.get("engine"), sample.labels.get("le")): sample.value
         for family in text_string_to_metric_families(done.stdout)
