@@ -22,6 +22,7 @@ SECONDS = 300.0
 SEATS = 4  # of an engine
 ENGINE = {"model": str(DEMO), "device": "cpu", "num_threads": 1, "kv_cache_memory_bytes": 32 << 20}
 FAST = {"upscale_delay": 0.5, "downscale_delay": 0.5}
+LONG = 1800  # tokens
 QUESTIONS = [f"Write the numbers from {first} to {first + 40}." for first in range(3 * SEATS)]
 
 
@@ -46,13 +47,13 @@ def reports_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"RAY_SERVE_{kind}_AUTOSCALING_METRIC_PUSH_INTERVAL_S", "0.5")
 
 
-def ask(url: str, question: str) -> str:
+def ask(url: str, question: str, num_tokens: int = 300) -> str:
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=SECONDS) as client:
         stream = client.chat.completions.create(
             model="demo",
             messages=[{"role": "user", "content": question}],
             temperature=0,
-            max_tokens=300,
+            max_tokens=num_tokens,
             stream=True,
             extra_body={"ignore_eos": True},
         )
@@ -61,34 +62,71 @@ def ask(url: str, question: str) -> str:
     return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
 
+def engines(url: str) -> list[dict[str, Any]]:
+    """Their last reports."""
+    told: list[dict[str, Any]] = httpx.get(f"{url}/debug/engines", timeout=SECONDS).json()["engines"]
+    return told
+
+
 def num_engines(url: str) -> int:
-    return len(httpx.get(f"{url}/debug/engines", timeout=SECONDS).json()["engines"])
+    return len(engines(url))
+
+
+def num_moves(url: str) -> float:
+    """Of requests that have ended, from one engine to another."""
+    lines = httpx.get(f"{url}/metrics", timeout=SECONDS).text.splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("squadron:request_moves_total{"))
+
+
+@contextmanager
+def asking(url: str, expected: dict[str, str], num_tokens: int = 300) -> Iterator[list[str]]:
+    """Each question again and again, by a client of its own; those that were answered, as they
+    were expected to be.
+    """
+    enough = threading.Event()
+    answered: list[str] = []
+
+    def keep_asking(question: str) -> None:
+        while not enough.is_set():
+            assert ask(url, question, num_tokens) == expected[question]
+            answered.append(question)
+
+    with ThreadPoolExecutor(len(expected)) as pool:
+        clients = [pool.submit(keep_asking, question) for question in expected]
+        try:
+            yield answered
+        finally:
+            enough.set()
+        for each in clients:
+            each.result()
 
 
 @pytest.mark.long
 def test_one_becomes_three_and_one_again() -> None:
     with running({"min_engines": 1, "max_engines": 3}) as url:
         expected = {question: ask(url, question) for question in QUESTIONS}
-        enough = threading.Event()
-
-        def keep_asking(question: str) -> int:
-            num_asked = 0
-            while not enough.is_set():
-                assert ask(url, question) == expected[question]
-                num_asked += 1
-            return num_asked
-
-        with ThreadPoolExecutor(len(QUESTIONS)) as pool:
-            asking = [pool.submit(keep_asking, question) for question in QUESTIONS]
-            try:
-                wait_until(lambda: num_engines(url) == 3, "there are no three engines")
-            finally:
-                enough.set()
-        assert all(each.result() for each in asking)
-        with ThreadPoolExecutor(1) as pool:
-            last = pool.submit(ask, url, QUESTIONS[0])
+        long = {question: ask(url, question, LONG) for question in QUESTIONS[:2]}
+        with asking(url, expected) as answered:
+            wait_until(lambda: num_engines(url) == 3, "there are no three engines")
+        assert set(answered) == set(QUESTIONS)
+        before = num_moves(url)
+        with asking(url, long, LONG):  # two streams, which are on two engines, and need one
             wait_until(lambda: num_engines(url) == 1, "there is not one engine again")
-        assert last.result() == expected[QUESTIONS[0]]
+        assert num_moves(url) > before, "no stream was on an engine that has ended"
+
+
+@pytest.mark.long
+def test_one_engine_stands_by_beside_those_that_the_load_needs() -> None:
+    with running({"min_engines": 0, "max_engines": 3, "standby_engines": 1}) as url:
+        expected = {QUESTIONS[0]: ask(url, QUESTIONS[0])}
+        with asking(url, expected):  # one stream, for which one engine is enough
+            wait_until(lambda: num_engines(url) == 2, "none stands by")
+        wait_until(lambda: num_engines(url) == 1, "two engines stay, and none has anything to do")
+        (standing_by,) = engines(url)
+        assert ask(url, QUESTIONS[0]) == expected[QUESTIONS[0]]
+        assert standing_by["replica"] in {each["replica"] for each in engines(url)}, (
+            "it has not started for the request"
+        )
 
 
 @pytest.mark.long
