@@ -5,7 +5,6 @@ is killed.
 import os
 import shutil
 import signal
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +23,7 @@ from tests.end_to_end.test_replica_lost import wait_until
 from tests.engine.support.able import able_tokenizer
 from tests.engine.support.draft_models import truncated
 
-pytestmark = pytest.mark.long  # tests/engine/exactness/test_draft_model.py shows most of it without HTTP
+pytestmark = pytest.mark.long  # else: tests/engine/exactness/test_drafts.py, tests/cluster/workers/test_lost_drafts.py
 SECONDS = 300.0
 LENGTH: dict[str, Any] = {"max_tokens": 300, "ignore_eos": True}  # what follows an answer repeats itself
 ASKED: list[tuple[str, dict[str, Any]]] = [
@@ -84,16 +83,6 @@ def texts(app: App, disturb: Callable[[], object] = lambda: None) -> list[str]:
         ]
 
 
-def drafts(app: App) -> dict[str, float]:
-    """What metrics tell of them, of all engines; by position summed."""
-    told: dict[str, float] = defaultdict(float)
-    for line in httpx.get(f"{app.url}/metrics", timeout=SECONDS).text.splitlines():
-        name, _, rest = line.partition("{")
-        if name.startswith("vllm:spec_decode_num_") and 'engine="all"' in rest:
-            told[name.removeprefix("vllm:spec_decode_num_")] += float(rest.rpartition(" ")[2])
-    return told
-
-
 def test_answers_are_those_without(app: App, expected: list[str]) -> None:
     assert texts(app) == expected
     handle: Any = serve.get_app_handle("squadron")
@@ -113,8 +102,8 @@ def test_a_killed_engine_replica_changes_nothing(app: App, expected: list[str]) 
 
 def test_right_guesses_are_counted_and_shown_step_by_step(app: App, expected: list[str]) -> None:
     assert texts(app) == expected
-    wait_until(lambda: drafts(app)["accepted_tokens_total"] > 0, "no guess was right")
-    told = drafts(app)
+    wait_until(lambda: app.drafts()["accepted_tokens_total"] > 0, "no guess was right")
+    told = app.drafts()
     assert told["drafts_total"] <= told["draft_tokens_total"] >= told["accepted_tokens_total"]
     assert told["accepted_tokens_total"] == told["accepted_tokens_per_pos_total"]
     events = httpx.get(f"{app.url}/debug/trace", timeout=SECONDS).json()["traceEvents"]

@@ -3,6 +3,7 @@ status 1 if one fails.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -92,6 +93,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of requests and victims (default: 0)")
     parser.add_argument("--models", type=int, default=1, metavar="N", help="that T1, T4 and T5 serve (default: 1)")
     parser.add_argument(
+        "--speculative-config", type=json.loads, metavar="JSON", help="of the engines of T1, which must guess right"
+    )
+    parser.add_argument(
         "--ingress", choices=WISHES, default=DEFAULT_WISH, help=f"of T14, T17 and T18 (default: {DEFAULT_WISH})"
     )
     parser.add_argument(
@@ -111,6 +115,7 @@ def main() -> int:
         seconds=given.seconds,
         seed=given.seed,
         models=given.models,
+        speculative_config=given.speculative_config,
         ingress=given.ingress,
     )
     has_passed = True

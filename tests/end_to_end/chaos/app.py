@@ -8,11 +8,13 @@ import functools
 import os
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 from ray import serve
 
 from cluster.ingress.choice import DEFAULT_WISH, Wish
@@ -40,6 +42,15 @@ class App:
         """Each engine replica's `EngineStats`."""
         engines = serve.get_deployment_handle("EngineDeployment", "squadron")
         return list(engines.broadcast("stats").results(timeout_s=30))
+
+    def drafts(self) -> dict[str, float]:
+        """What metrics tell of them, of all engines; by position summed."""
+        told: dict[str, float] = defaultdict(float)
+        for line in httpx.get(f"{self.url}/metrics", timeout=30).text.splitlines():
+            name, _, rest = line.partition("{")
+            if name.startswith("vllm:spec_decode_num_") and 'engine="all"' in rest:
+                told[name.removeprefix("vllm:spec_decode_num_")] += float(rest.rpartition(" ")[2])
+        return told
 
 
 def app_args(

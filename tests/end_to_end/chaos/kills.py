@@ -16,8 +16,14 @@ def kill_workers(options: Options) -> Report:
     num_faults = options.pick(options.faults, 8, 2)
     load = Load(options.pick(options.streams, 500, QUICK_STREAMS), seed=options.seed)
     deliver = kill_every(options.interval or 5.0, SERVING, num_faults, seed=options.seed)
-    with running(app_args(FOUR_RANKS, recovers=options.recovers, num_models=options.models)) as app:
-        return asyncio.run(disturbed("T1", app.url, load, num_faults=num_faults, deliver=deliver))
+    engine = FOUR_RANKS | {"speculative_config": options.speculative_config}
+    with running(app_args(engine, recovers=options.recovers, num_models=options.models)) as app:
+        report = asyncio.run(disturbed("T1", app.url, load, num_faults=num_faults, deliver=deliver))
+        if options.speculative_config is not None:
+            report.figures["right guesses"] = app.drafts()["accepted_tokens_total"]
+    if report.figures.get("right guesses") == 0:
+        report.unmet.append("no guess was right")
+    return report
 
 
 def kill_engines(options: Options) -> Report:

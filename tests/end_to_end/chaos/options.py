@@ -1,6 +1,7 @@
 """What a scenario is run with."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from cluster.chaos.requests import KINDS
 from cluster.ingress.choice import DEFAULT_WISH, Wish
@@ -20,6 +21,7 @@ class Options:
     seconds: float | None = None  # of scenarios that last as long as one wants
     seed: int = 0
     models: int = 1  # of T1, T4 and T5
+    speculative_config: dict[str, Any] | None = None  # of T1's engines
     ingress: Wish = DEFAULT_WISH  # of T14, T17 and T18
 
     def pick(self, given: int | None, full: int, quick: int) -> int:

@@ -48,6 +48,15 @@ def test_nothing_is_lost_doubled_or_changed(tmp_path: Path, scenario: str, num_f
 
 
 @pytest.mark.long
+def test_nothing_is_lost_while_drafts_are_checked(tmp_path: Path) -> None:
+    drafts = json.dumps({"method": "ngram", "prompt_lookup_min": 1})
+    status, results, printed = run(tmp_path, "T1", "--interval", "2", "--faults", "2", "--speculative-config", drafts)
+    assert status == 0, printed
+    assert len(results["faults"]) == 2 and set(results["counts"].values()) == {0}
+    assert results["figures"]["right guesses"] > 0
+
+
+@pytest.mark.long
 def test_without_recovery_the_loss_is_seen(tmp_path: Path) -> None:
     status, results, printed = run(tmp_path, "T1", "--without-recovery", "--interval", "1", "--faults", "1")
     assert status == 1, printed
