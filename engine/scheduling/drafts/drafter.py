@@ -25,10 +25,11 @@ class Drafter:
 
     def __init__(self, settings: SpeculativeConfig) -> None:
         self._settings = settings
-        self._places = Places(settings.prompt_lookup_min)
         self._pace = Pace(settings.num_speculative_tokens)
         shortest, longest = settings.prompt_lookup_min, settings.prompt_lookup_max
-        self._least_common = min(2 * shortest, longest)  # tokens, at a place that is worth a guess now
+        self._at_first = min(2 * shortest, longest)  # tokens in common that are enough, also after a wrong guess
+        self._least_common = self._at_first  # now, at a place that is worth a guess
+        self._places = Places(self._at_first)
         self._due = 0  # tokens of the sequence before which no place can have so many
         self._num_searched = 0  # tokens after which _start is what was found
         self._start: int | None = None
@@ -86,20 +87,23 @@ class Drafter:
         """Where what followed the newest tokens begins: where they have the most tokens in common,
         and how many, up to `_MAX_COMMON` times `prompt_lookup_max`; of several places with that
         many, the one nearest to where copying would have gone on, or else the last. An edited text
-        goes on with what follows the edit, though that may occur often. None if less than
-        `prompt_lookup_min` are in common anywhere, with how many those are at most.
+        goes on with what follows the edit, though that may occur often. None if there is no such
+        place; and if it would have too few, with how many it has at most.
         """
-        count, longest, shortest = len(token_ids), self._settings.prompt_lookup_max, self._settings.prompt_lookup_min
+        count, longest, width = len(token_ids), self._settings.prompt_lookup_max, self._at_first
         aim = count if self._shift is None else count + self._shift
         self._places.take(token_ids)
         places = self._places.few(_FEW)
-        if places is None:
+        if places is not None:
+            places = [place for place in places if _num_common(token_ids, place, width) == width]
+            if not places and self._least_common >= width:
+                return width - 1, None
+        if not places:
             places = _best_of_many(np.frombuffer(self._places.ids, np.int32), longest, aim)
         if not places:
-            return shortest - 1, None
+            return 0, None
         start = max(places, key=lambda place: (_num_common(token_ids, place, longest), -abs(place - aim)))
-        num_common = _num_common(token_ids, start, _MAX_COMMON * longest)
-        return (num_common, start) if num_common >= shortest else (shortest - 1, None)
+        return _num_common(token_ids, start, _MAX_COMMON * longest), start
 
 
 def _best_of_many(ids: np.ndarray, longest: int, aim: int) -> list[int]:
@@ -115,7 +119,8 @@ def _best_of_many(ids: np.ndarray, longest: int, aim: int) -> list[int]:
         places = longer
     if len(places) > _FEW:
         places = places[[np.abs(places - aim).argmin()]]
-    return places.tolist()
+    best: list[int] = places.tolist()
+    return best
 
 
 def _num_common(token_ids: list[int], place: int, most: int) -> int:
