@@ -100,7 +100,7 @@ class Scheduler:
                 if is_plain and self._go_on(lane, seq, plan):
                     continue
                 if seq.host_block_table:
-                    blocks.load(seq, lane.group.prefix_salt, lane.group.lora_name)
+                    self._load(lane, seq, plan)
                     continue
                 num_tokens = budget.num_schedulable(lane.group, seq, plan)
                 if num_tokens == 0:
@@ -209,14 +209,20 @@ class Scheduler:
             # One by one: each of a lane's beams finds the blocks that earlier ones will write.
             if seq.row is None:
                 self._admit(lane, seq)
-            if (
-                seq.host_block_table
-            ):  # found there: computed on once it is all here, so that this step waits for nothing
-                self.blocks.load(seq, lane.group.prefix_salt, lane.group.lora_name)
+            if seq.host_block_table:
+                self._load(lane, seq, plan)
                 continue
             num_tokens = self.budget.num_schedulable(lane.group, seq, plan)
             if num_tokens and self.blocks.reserve(seq, seq.num_computed_tokens + num_tokens):
                 self._schedule(lane, seq, num_tokens, plan)
+
+    def _load(self, lane: Lane, seq: Sequence, plan: SchedulerOutputs) -> None:
+        """Bring what was found on the host; it is computed on once it is all here, so that this
+        step waits for nothing. The lane has its part in the step: it is not preempted for another
+        of its sequences, since blocks are swapped out before others are filled.
+        """
+        self.blocks.load(seq, lane.group.prefix_salt, lane.group.lora_name)
+        lane.last_step = plan.step
 
     def _admit(self, lane: Lane, seq: Sequence) -> None:
         group = lane.group

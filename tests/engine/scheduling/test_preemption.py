@@ -102,3 +102,38 @@ def test_the_cost_of_a_prompts_token_is_learnt_from_steps_of_prompts():
     plan.num_tokens = 7  # decode rows mostly
     costs.measured(plan, seconds=100.0)
     assert costs.prefill_seconds_per_token == pytest.approx(0.012)
+
+
+def test_a_lane_is_not_swapped_out_by_the_step_that_loads_a_part_of_it():
+    """Its second beam finds no room while the first is loaded, into a block whose content another
+    request has computed meanwhile: swaps out come before swaps in, and would copy what was there.
+    """
+    overrides = {"max_num_seqs": 16, "max_num_batched_tokens": 17, "watermark": 0.0}
+    engine = make_engine(Knobs(num_blocks=20, num_cpu_blocks=40, moves_a_step=3, overrides=overrides))
+    params = SamplingParams(beam_width=2, max_tokens=60, temperature=0.0, ignore_eos=True)
+    add_request(engine, "earlier", [7, 8], SamplingParams(max_tokens=200, ignore_eos=True))
+    add_request(engine, "beams", list(range(10, 35)), params)
+    scheduler, blocks = engine.scheduler, engine.scheduler.blocks
+    while not scheduler.queues.running or min(len(seq.token_ids) for seq in scheduler.queues.running[-1].seqs) < 70:
+        engine.step()
+    lane = scheduler.queues.running[-1]
+    first, second = lane.seqs
+    second.token_ids[50] += 1  # as if they had parted there
+    del second.block_hashes[3:]
+    hashes = [[blocks.prefixes.hash_of(seq, index, b"") for index in range(4)] for seq in (first, second)]
+    assert hashes[0][:3] == hashes[1][:3] and hashes[0][3] != hashes[1][3]
+    scheduler.queues.requeue(lane)
+    for content in hashes[0] + hashes[1][3:]:
+        blocks.device.forget(content)
+    for content in hashes[0]:
+        slot = blocks.host.allocate()
+        blocks.host.register(slot, content)
+        blocks.host.release(slot)
+    scheduler.schedule()
+    assert (first.num_computed_tokens, second.num_computed_tokens) == (48, 64)
+    blocks.device.register(blocks.device.allocate(), hashes[0][3])
+    while blocks.device.num_free:
+        blocks.device.allocate()
+    plan = scheduler.schedule()
+    assert first.num_computed_tokens == 64 and len(plan.blocks_to_swap_in) == 1
+    assert plan.preempted == [] and lane.status is Status.RUNNING
