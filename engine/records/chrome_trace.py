@@ -3,6 +3,7 @@ for each rank, and one for each sequence.
 """
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,20 +21,19 @@ class ChromeTrace:
         self._lines: dict[str, int] = {}  # of sequences, by name
         self._num_ranks: int | None = None  # that have been named; None: nor has the driver
 
-    def events(self, record: StepRecord) -> list[str]:
-        """Of one step; records come in order."""
+    def events(self, record: StepRecord) -> Iterator[str]:
+        """Of one step, made as they are taken; records come in order."""
         step, name = record.step, f"step {record.step}"
-        made = self._name_ranks(len(record.execute_ns))
-        made.append(self._slice(_DRIVER, f"schedule {step}", record.schedule_start, record.submitted, _facts(record)))
-        made.append(self._slice(_DRIVER, f"process {step}", record.finished, record.processed, {}))
+        yield from self._name_ranks(len(record.execute_ns))
+        yield self._slice(_DRIVER, f"schedule {step}", record.schedule_start, record.submitted, _facts(record))
+        yield self._slice(_DRIVER, f"process {step}", record.finished, record.processed, {})
         for rank, nanoseconds in enumerate(record.execute_ns):
             started = max(record.finished - nanoseconds / 1e9, record.submitted)
-            made.append(self._slice(_FIRST_RANK + rank, name, started, record.finished, {"epoch": record.epoch}))
-        return made + self._parts(record)
+            yield self._slice(_FIRST_RANK + rank, name, started, record.finished, {"epoch": record.epoch})
+        yield from self._parts(record)
 
-    def _parts(self, record: StepRecord) -> list[str]:
+    def _parts(self, record: StepRecord) -> Iterator[str]:
         """What the step computed of each sequence."""
-        made: list[str] = []
         nothing = [0] * len(record.request_ids)
         drafts, accepted = record.num_drafts or nothing, record.num_accepted or nothing
         head = f'{{"ph":"X","pid":{self._pid},{_times(record.submitted, record.finished)},"tid":'
@@ -44,13 +44,11 @@ class ChromeTrace:
             line = self._lines.get(name := f"{request_id}/{choice}")
             if line is None:
                 line = self._lines[name] = _FIRST_SEQUENCE + len(self._lines)
-                made.append(self._name(line, name))
+                yield self._name(line, name)
             kind = "decode" if count == 1 + num_drafts else "prefill"
             checked = f'"drafts":{num_drafts},"accepted":{num_accepted},' if num_drafts else ""
-            made.append(
-                f'{head}{line},"name":"{kind}","args":{{"start":{start},"tokens":{count},{checked}"step":{record.step}}}}}'
-            )
-        return made
+            facts = f'"start":{start},"tokens":{count},{checked}"step":{record.step}'
+            yield f'{head}{line},"name":"{kind}","args":{{{facts}}}}}'
 
     def _name_ranks(self, num_ranks: int) -> list[str]:
         made = [] if self._num_ranks is not None else [self._name(_DRIVER, "driver")]

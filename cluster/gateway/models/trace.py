@@ -2,19 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from engine.records.chrome_trace import ChromeTrace
 from engine.records.timeline import NUM_STEPS_KEPT, StepRecord
 
 STEPS_A_PAGE = 32  # of a replica, asked for at once
+EVENTS_A_PIECE = 256  # which take about a millisecond; a step may have thousands
 
 Ask = Callable[..., Awaitable[list[Any]]]  # `Engines.ask`
 
 
 async def write_trace(asks: Sequence[Ask]) -> AsyncGenerator[bytes, None]:
-    """Pieces of a Chrome trace, an event on a line; each replica is a process. Between two steps
-    the event loop has its turn: with hundreds of sequences a step takes a millisecond.
+    """Pieces of a Chrome trace, an event on a line; each replica is a process. Between two pieces
+    the event loop has its turn.
     """
     traces: dict[tuple[int, str], ChromeTrace] = {}
     separator = '{"displayTimeUnit":"ms","traceEvents":[\n'
@@ -22,9 +24,11 @@ async def write_trace(asks: Sequence[Ask]) -> AsyncGenerator[bytes, None]:
         async for replica, records in _last_steps(ask):
             trace = traces.setdefault((number, replica), ChromeTrace(len(traces)))
             for record in records:
-                yield (separator + ",\n".join(trace.events(record))).encode()
-                separator = ",\n"
-                await asyncio.sleep(0)
+                events = trace.events(record)
+                while piece := list(islice(events, EVENTS_A_PIECE)):
+                    yield (separator + ",\n".join(piece)).encode()
+                    separator = ",\n"
+                    await asyncio.sleep(0)
     yield b"]}" if traces else (separator + "]}").encode()
 
 

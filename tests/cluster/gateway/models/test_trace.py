@@ -1,9 +1,10 @@
 """A trace of several engine replicas is written as their steps come."""
 
+import asyncio
 import json
 from typing import Any
 
-from cluster.gateway.models.trace import STEPS_A_PAGE, write_trace
+from cluster.gateway.models.trace import EVENTS_A_PIECE, STEPS_A_PAGE, write_trace
 from engine.records.timeline import NUM_STEPS_KEPT, StepRecord
 from tests.engine.records.test_timeline import record
 
@@ -50,3 +51,25 @@ async def test_the_trace_of_an_engine_that_is_faster_than_its_reader_ends() -> N
 
 async def test_a_trace_without_steps_is_one() -> None:
     assert await events_of() == await events_of(Replicas("a", x=0)) == []
+
+
+async def test_a_step_of_thousands_of_sequences_leaves_the_loop_its_turns() -> None:
+    """The gateway passes tokens on meanwhile."""
+    steps = [record(0, [f"r{number}" for number in range(4000)], [1] * 4000)]
+    num_turns = 0
+
+    async def ask(question: str, after: dict[str, int], most: int) -> list[tuple[str, list[StepRecord]]]:
+        return [("x", [] if after else steps)]
+
+    async def count() -> None:
+        nonlocal num_turns
+        while True:
+            num_turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    pieces = [piece async for piece in write_trace([ask])]
+    counting.cancel()
+    num_events = [piece.count(b'"ph":') for piece in pieces]
+    assert sum(num_events) == 8000 + 7  # three lines are named, and four slices are of the driver and its ranks
+    assert max(num_events) == EVENTS_A_PIECE and num_turns >= len(pieces) - 1
