@@ -8,8 +8,7 @@ from cluster.api.front.guards import guard
 from cluster.api.models.model import Models
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
-from cluster.api.responses.resuming.let_in import LetIn
-from cluster.api.responses.resuming.streams import StreamStore
+from cluster.api.responses.resuming.streams import LetIn, StreamStore
 from cluster.api.routes import (
     about,
     batch,

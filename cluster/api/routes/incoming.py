@@ -12,7 +12,7 @@ from cluster.api.requests.body import Bodies
 from cluster.api.requests.call import Call, traced
 from cluster.api.requests.read import Body, Reader
 from cluster.api.requests.validate import timeout_of
-from cluster.api.responses.resuming.let_in import LetIn
+from cluster.api.responses.resuming.streams import LetIn
 from engine.request import NO_KEY
 
 Read = Callable[[bytes], Coroutine[Any, Any, Call]]

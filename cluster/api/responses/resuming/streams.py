@@ -1,4 +1,6 @@
-"""What is stored of streams that clients may resume, and the store; how a client names an event."""
+"""What is stored of streams that clients may resume, and the store; how a client names an event,
+and what that opens.
+"""
 
 import re
 from collections.abc import AsyncIterator
@@ -6,10 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from starlette.requests import Request
+
+from cluster.api.arrivals import asks_for_rest, estimated_load, is_let_in
 from cluster.api.errors import ApiError
 from cluster.api.requests.fields import as_brief_json
-from engine.errors import FINGERPRINT_CHANGED, FingerprintChanged
-from engine.request import Adapter
+from cluster.api.service import Application
+from engine.errors import FINGERPRINT_CHANGED, FingerprintChanged, Overloaded
+from engine.request import NO_KEY, Adapter, Share
 
 _EVENT_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
@@ -95,3 +101,37 @@ async def resuming(last: int) -> AsyncIterator[None]:
             param="Last-Event-ID",
             headers={"x-should-retry": "false"},
         ) from None
+
+
+class LetIn:
+    """Whether a request may come in before its body is read: there is room, or it asks for the rest
+    of a stream that was let in before. Of one application.
+    """
+
+    def __init__(self, application: Application, max_model_len: int, streams: StreamStore | None) -> None:
+        """`streams`: those that may be resumed."""
+        self._application = application
+        self._max_model_len = max_model_len
+        self._streams = streams
+
+    async def check(self, request: Request, seconds: float | None, share: Share) -> bool:
+        """Whether the request is new, and does not ask for the rest of a stream. Raises ApiError or
+        Overloaded.
+        """
+        if self._streams is None or not asks_for_rest(request.scope):
+            if not is_let_in():
+                self.check_room(request, seconds, share)
+            return True
+        try:
+            self.check_room(request, seconds, share)
+        except (Overloaded, ApiError):
+            last_event_id = request.headers["last-event-id"]
+            request_id, _ = parse_event_id(last_event_id)
+            if await self._streams.find(request_id) is None:
+                raise unknown_stream(last_event_id) from None
+        return False
+
+    def check_room(self, request: Request, seconds: float | None = None, share: Share = NO_KEY) -> None:
+        """Raises ApiError or Overloaded."""
+        load = estimated_load(request.headers, self._max_model_len)
+        self._application.check_room(load, seconds, share=share)
