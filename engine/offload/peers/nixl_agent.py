@@ -140,10 +140,10 @@ def _imported() -> Any:
     that are not its own are closed, and errors in them hidden.
     """
     configure, raises = logging.config.dictConfig, logging.raiseExceptions
-    logging.config.dictConfig = lambda config: None  # type: ignore[assignment,misc]
+    logging.config.dictConfig = lambda config: None
     try:
         module = importlib.import_module("nixl._api")
     finally:
-        logging.config.dictConfig, logging.raiseExceptions = configure, raises  # type: ignore[misc]
+        logging.config.dictConfig, logging.raiseExceptions = configure, raises
     logging.getLogger("nixl").setLevel(logging.WARNING)
     return module
