@@ -31,7 +31,10 @@ def test_in_place_of_a_number() -> None:
         ({"prefill_min_tokens": 1234567}, "prefill_min_tokens=1234567 is of no use without num_prefill_engines"),
         ({"prefill_memory": 0.5}, "prefill_memory=0.5 is of no use without num_prefill_engines"),
         ({"prefill_transport": "nixl"}, "prefill_transport=nixl is of no use without num_prefill_engines"),
-        ({"num_prefill_engines": 1, "prefill_transport": "rdma"}, "prefill_transport='rdma': Input should be 'tcp' or 'nixl'"),
+        (
+            {"num_prefill_engines": 1, "prefill_transport": "rdma"},
+            "prefill_transport='rdma': Input should be 'tcp' or 'nixl'",
+        ),
         ({"num_prefill_engines": 1, "prefill_memory": float("inf")}, "prefill_memory=inf"),
         (
             {"num_prefill_engines": 1, "prefill_memory": 4 << 30},
