@@ -19,6 +19,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from engine.worker.device.cpu import CpuDevice
 from ops import EMBEDDING_QUANTIZATION, cpu
 from ops.cpu.matmul.packed import PackedWeight
 from ops.interface import AttentionMetadata
@@ -248,7 +249,10 @@ def attention(batch: Batch) -> Iterator[Kernel]:
     cache_bytes = 4 * KV_HEADS * HEAD_DIM * sum(batch.context_lens)
     shape = (sum(counts) + 1, KV_HEADS, BLOCK, HEAD_DIM)
     count = min(LAYERS, max(2, UNCACHED // cache_bytes))
-    caches = [tuple(torch.randn(shape).bfloat16() for _ in range(2)) for _ in range(count)]
+    device = CpuDevice()
+    caches = [
+        tuple(device.zeros(shape, torch.bfloat16).copy_(torch.randn(shape)) for _ in range(2)) for _ in range(count)
+    ]
     qkv = torch.randn(batch.rows, QKV).bfloat16()
     angles = torch.randn(max(batch.context_lens), HEAD_DIM)
     query = torch.randn(batch.rows, HEADS, HEAD_DIM).bfloat16()

@@ -24,7 +24,8 @@ from tests.end_to_end.conftest import LOOPBACK, free_port
 from tests.end_to_end.networks import other_machine, reached_at, why_not
 from tests.end_to_end.test_command import processes_with
 from tests.end_to_end.test_replica_lost import wait_until
-from tests.end_to_end.test_sockets import REPLICA, Listener, listeners_of, network_address
+from tests.end_to_end.test_sockets import REPLICA, network_address
+from tests.listeners import Listener, listeners_of
 
 GATEWAY = f"{REPLICA}:squadron:GatewayDeployment"
 PROXY = "ray::ProxyActor"  # Serve's own

@@ -25,8 +25,8 @@ from tests.end_to_end.chaos.app import App, app_args
 from tests.end_to_end.chaos.processes import find
 from tests.end_to_end.conftest import free_port
 from tests.end_to_end.test_replica_lost import wait_until
-from tests.end_to_end.test_sockets import Listener, listeners_of
 from tests.engine.support.nixl import needs_nixl
+from tests.listeners import Listener, listeners_of
 
 # Ray's own: `Cluster` leaves sockets open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

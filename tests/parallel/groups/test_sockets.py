@@ -8,7 +8,7 @@ from torch._C._distributed_c10d import HashStore, PrefixStore
 
 from parallel.groups.meeting import open_store
 from parallel.groups.torch_join import gloo_group
-from tests.end_to_end.test_sockets import listeners_of
+from tests.listeners import listeners_of
 
 NODE = "127.0.0.2"  # an address that is not what anybody would take by default
 TIMEOUT = timedelta(seconds=20)

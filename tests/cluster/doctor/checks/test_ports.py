@@ -11,7 +11,7 @@ import pytest
 from cluster.doctor.checks import ports
 from cluster.doctor.checks.ports import Listener, check_reach, hear, hear_all
 from tests.cluster.doctor.made import nodes_with
-from tests.end_to_end.test_sockets import listeners_of
+from tests.listeners import listeners_of
 
 HOST = "127.0.0.1"
 
