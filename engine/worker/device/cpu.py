@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.worker.device.device import Capture, Event, SideStream
 from ops.cpu.tape import Tapes
 
-HUGE_BYTES = 16 << 20  # of a tensor for which some megabytes more than it uses do not matter
+HUGE_BYTES = 4 << 20  # of a tensor for which some megabytes more than it uses do not matter
 
 
 class CpuDevice:
