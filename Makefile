@@ -19,7 +19,7 @@ demo: $(or $(wildcard $(STAMP)),$(SERVING))
 	@$(BIN)/squadron demo $(ARGS)
 
 test: $(STAMP) $(VENV)/has-triton
-	@$(BIN)/python -m pytest -q -n 4 --dist loadscope -p tests.lanes -m "not gpu and not ray_up and not wheel and not long" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 3 --dist loadscope -p tests.lanes -m "not gpu and not ray_up and not wheel and not long" $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

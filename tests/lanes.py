@@ -1,6 +1,6 @@
-"""How `make test` deals tests out to its processes: `-n 4 --dist loadscope -p tests.lanes`.
+"""How `make test` deals tests out to its processes: `-n 3 --dist loadscope -p tests.lanes`.
 
-What starts Ray waits more than it computes: three processes take that, the fourth one computes, and
+What starts Ray waits more than it computes: two processes take that, the third one computes, and
 who is through with its own kinds helps. A file is taken whole by one process: what several tests
 need is started once. The shared server is started once for many files, in the process that begins
 with them; another one starts a server of its own only while many of them are left. A process has
@@ -53,7 +53,6 @@ LANES = {
     "gw0": ("computing", "elsewhere", "here", "server"),
     "gw1": ("server", "elsewhere", "computing"),
     "gw2": ("here", "elsewhere", "server", "computing"),
-    "gw3": ("elsewhere", "here", "server", "computing"),
 }
 MANY = 4  # files with tests of the server, for which another one is worth its start
 

@@ -1,6 +1,7 @@
 """Another machine, as far as the network is concerned: a namespace with one cable to this one."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -18,6 +19,9 @@ for port in sys.argv[2:]:
         continue
     print(port)
 """
+
+
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,9 @@ def other_machine() -> Iterator[OtherMachine]:
     holder = subprocess.Popen(
         ["unshare", "--net", "sh", "-c", "echo; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    cable, end = f"sq{os.getpid()}a", f"sq{os.getpid()}b"
+    # A name that none has: the kernel takes a cable away some time after its namespace.
+    name = f"sq{os.getpid()}n{next(_numbers)}"
+    cable, end = f"{name}a", f"{name}b"
     with holder:
         assert holder.stdout is not None
         holder.stdout.readline()  # it is in the namespace

@@ -65,7 +65,7 @@ UNSAID = {
     (kind, f"choices[].{part}.{name}")
     for kind, part in (("ChatCompletion", "message"), ("ChatCompletionChunk", "delta"))
     for name in ("reasoning", "reasoning_content")
-}
+} | {("CreateEmbeddingResponse", "weights_version")}  # of weights that a trainer gave
 
 
 class Page(BaseModel):

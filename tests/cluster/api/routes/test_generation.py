@@ -1,6 +1,7 @@
 """The door of both routes: refusals before the body is read, and timeouts."""
 
 import socket
+from http.client import HTTPResponse
 
 import httpx
 import openai
@@ -38,7 +39,10 @@ def answer_to_head(port: int, header: str) -> str:
         connection.settimeout(30)
         head = f"POST {ROUTE} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 240\r\n"
         connection.sendall(f"{head}{header}\r\n".encode())
-        return connection.recv(1 << 16).decode()
+        answer = HTTPResponse(connection)
+        answer.begin()
+        lines = [f"HTTP/1.1 {answer.status} {answer.reason}", *map(": ".join, answer.getheaders())]
+        return "\r\n".join([*lines, "", answer.read().decode()])
 
 
 def test_room_is_asked_for_all_prompts_of_a_request(server: Running, http: httpx.Client) -> None:
