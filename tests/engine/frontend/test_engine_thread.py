@@ -66,7 +66,7 @@ async def test_a_request_that_breaks_the_engines_add_fails_alone(engine):
 async def test_an_engine_whose_turn_fails_ends_each_request_once(engine, caplog, monkeypatch):
     """Also those with a timeout, which passes later."""
 
-    def fail():
+    def fail(num_in_flight):
         raise RuntimeError("a bug of ours")
 
     stream = engine.generate(Request("r", [1, 2, 3], SamplingParams(max_tokens=450, ignore_eos=True), timeout=600.0))

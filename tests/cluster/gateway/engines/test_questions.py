@@ -119,4 +119,4 @@ async def test_what_a_probe_finds() -> None:
     assert await probe_all(handle(None, None)) == []
     assert await probe_all(handle(None, "no token came")) == ["no token came"]
     assert await probe_all(handle()) == ["no engine replica is there"]
-    assert await probe_all(NO_ANSWERS[0]) == ["not every engine replica gave a token within 20 s"]
+    assert await probe_all(NO_ANSWERS[0]) == ["not every engine replica gave a token within 25 s"]
