@@ -171,7 +171,7 @@ void Linear<T>::multiply(const T* a, int64_t rows, int64_t leaf, const char* dat
         if (weight.codes == COMPACT && !is_unpacked)
             return multiply_compact(rows, a, lda, data, length, sums, (bfloat16*)unpacked, ahead);
     if (weight.codes == PLAIN || weight.codes == COMPACT)
-        multiply_tile(rows, a, lda, (const T*)(is_unpacked ? unpacked : data), steps(), sums, TILE_COLUMNS, false, ahead);
+        multiply_tile(rows, a, lda, (const T*)(is_unpacked ? unpacked : data), steps(), sums, ahead);
     else if (is_unpacked)
         multiply_leaf(UNPACKED, rows, a, lda, unpacked, length, sums, ahead);
     else

@@ -4,51 +4,21 @@
 #include <utility>
 
 #include "pairs.h"
+#include "step.h"
 
 namespace squadron {
 namespace {
 
-// A step over k: sums [rows][halves] += a row's number, or pair of them, times those of TILE_COLUMNS columns. Rows are three to a
-// pointer, as in tile.cpp.
-template <int rows>
-inline __attribute__((always_inline)) void add(Vec (&sums)[rows][2], const float* const* pointers, int64_t lda, int which,
-                                               const Vec (&columns)[2]) {
-#pragma GCC unroll 16
-    for (int m = 0; m < rows; m++) {
-        const Vec row = broadcast(pointers[m / 3][m % 3 * lda + which]);
-        sums[m][0] = fmadd(row, columns[0], sums[m][0]);
-        sums[m][1] = fmadd(row, columns[1], sums[m][1]);
-    }
-}
+using squadron::add_step;  // beside our own
 
-template <int rows>
-inline __attribute__((always_inline)) void add_step(Vec (&sums)[rows][2], const float* const* pointers, int64_t lda,
-                                                    const float* first, const float* second) {
-    add<rows>(sums, pointers, lda, 0, {load(first), load(second)});
-}
-
-#if defined(__AVX512BF16__)
-
-template <int rows>
-inline __attribute__((always_inline)) void add_step(Vec (&sums)[rows][2], const bfloat16* const* pointers, int64_t lda,
-                                                    const bfloat16* first, const bfloat16* second) {
-    const PairColumns<bfloat16> columns{{load_bits<__m512bh>(first), load_bits<__m512bh>(second)}};
-#pragma GCC unroll 16
-    for (int m = 0; m < rows; m++) {
-        const RowPair<bfloat16> row(pointers[m / 3] + m % 3 * lda);
-        sums[m][0] = multiply_add(sums[m][0], row, columns, 0);
-        sums[m][1] = multiply_add(sums[m][1], row, columns, 1);
-    }
-}
-
-#else
+#if !defined(__AVX512BF16__)
 
 template <int rows>
 inline __attribute__((always_inline)) void add_step(Vec (&sums)[rows][2], const float* const* pointers, int64_t lda,
                                                     const bfloat16* first, const bfloat16* second) {
     const Words pairs[2] = {load_bits<Words>(first), load_bits<Words>(second)};
-    add<rows>(sums, pointers, lda, 0, {of_pairs<0>(pairs[0]), of_pairs<0>(pairs[1])});
-    add<rows>(sums, pointers, lda, 1, {of_pairs<1>(pairs[0]), of_pairs<1>(pairs[1])});
+    add_numbers<rows>(sums, pointers, lda, 0, {of_pairs<0>(pairs[0]), of_pairs<0>(pairs[1])});
+    add_numbers<rows>(sums, pointers, lda, 1, {of_pairs<1>(pairs[0]), of_pairs<1>(pairs[1])});
 }
 
 #endif

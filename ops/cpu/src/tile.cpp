@@ -2,44 +2,19 @@
 #include "tile.h"
 
 #include "pairs.h"
+#include "step.h"
 
 namespace squadron {
 namespace {
 
-// A step over k: sums [rows][halves] += a row's number, or pair of them, times those of TILE_COLUMNS columns.
-template <int rows>
-inline __attribute__((always_inline)) void add_step(Vec (&sums)[rows][2], const float* const* pointers, int64_t lda,
-                                                    const float* panel) {
-    const Vec columns[2] = {load(panel), load(panel + LANES)};
-#pragma GCC unroll 16
-    for (int m = 0; m < rows; m++) {
-        const Vec row = broadcast(pointers[m / 3][m % 3 * lda]);
-        sums[m][0] = fmadd(row, columns[0], sums[m][0]);
-        sums[m][1] = fmadd(row, columns[1], sums[m][1]);
-    }
-}
+using squadron::add_step;  // beside our own
 
-#if defined(__AVX512BF16__)
-
-template <int rows>
-inline __attribute__((always_inline)) void add_step(Vec (&sums)[rows][2], const bfloat16* const* pointers, int64_t lda,
-                                                    const bfloat16* panel) {
-    PairColumns<bfloat16> columns;
-    for (int half = 0; half < 2; half++) columns.halves[half] = load_bits<__m512bh>(panel + half * 2 * LANES);
-#pragma GCC unroll 16
-    for (int m = 0; m < rows; m++) {
-        const RowPair<bfloat16> row(pointers[m / 3] + m % 3 * lda);
-        sums[m][0] = multiply_add(sums[m][0], row, columns, 0);
-        sums[m][1] = multiply_add(sums[m][1], row, columns, 1);
-    }
-}
-
-#else
+#if !defined(__AVX512BF16__)
 
 template <int which, int rows>
 inline __attribute__((always_inline)) void add_half_step(Vec (&sums)[rows][2], const bfloat16* const* pointers, int64_t lda,
-                                                         const bfloat16* panel) {
-    const Vec columns[2] = {of_pairs<which>(load_bits<Words>(panel)), of_pairs<which>(load_bits<Words>(panel + 2 * LANES))};
+                                                         const bfloat16* first, const bfloat16* second) {
+    const Vec columns[2] = {of_pairs<which>(load_bits<Words>(first)), of_pairs<which>(load_bits<Words>(second))};
 #pragma GCC unroll 16
     for (int m = 0; m < rows; m++) {
         asm("" ::: "memory");
@@ -53,22 +28,16 @@ inline __attribute__((always_inline)) void add_half_step(Vec (&sums)[rows][2], c
 // empty asm has each pair read where it is used: the compiler would read them all before, into registers that it lacks.
 template <int rows>
 inline __attribute__((always_inline)) void add_step(Vec (&sums)[rows][2], const bfloat16* const* pointers, int64_t lda,
-                                                    const bfloat16* panel) {
-    add_half_step<0>(sums, pointers, lda, panel);
-    add_half_step<1>(sums, pointers, lda, panel);
+                                                    const bfloat16* first, const bfloat16* second) {
+    add_half_step<0>(sums, pointers, lda, first, second);
+    add_half_step<1>(sums, pointers, lda, first, second);
 }
 
 #endif
 
 template <class T, int rows>
-void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc, bool accumulate,
-            Ahead ahead) {
-    Vec sums[rows][2];
-#pragma GCC unroll 16
-    for (int m = 0; m < rows; m++)
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++)
-            sums[m][half] = accumulate ? load(c + m * ldc + half * LANES) : broadcast(0.0f);
+void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, Ahead ahead) {
+    Vec sums[rows][2] = {};
 
     // Three rows to a pointer, which x86 can address as p, p + lda and p + 2 * lda. A pointer a row, as the compiler would
     // have it, does not fit the registers; the empty asm keeps it from working that out again.
@@ -78,7 +47,8 @@ void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, in
     for (int i = 0; i < POINTERS; i++) pointers[i] = a + 3 * i * lda;
 
     const auto step = [&](int64_t k) __attribute__((always_inline)) {
-        add_step<rows>(sums, pointers, lda, panel + k * TILE_COLUMNS * STEP<T>);
+        const T* columns = panel + k * TILE_COLUMNS * STEP<T>;
+        add_step<rows>(sums, pointers, lda, columns, columns + LANES * STEP<T>);
 #pragma GCC unroll 16
         for (int i = 0; i < POINTERS; i++) {
             pointers[i] += STEP<T>;
@@ -96,7 +66,7 @@ void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, in
 #pragma GCC unroll 16
     for (int m = 0; m < rows; m++)
 #pragma GCC unroll 2
-        for (int half = 0; half < 2; half++) store(c + m * ldc + half * LANES, sums[m][half]);
+        for (int half = 0; half < 2; half++) store(c + m * TILE_COLUMNS + half * LANES, sums[m][half]);
 }
 
 constexpr int64_t AHEAD = 2048;  // bytes; two panels are not the one stream that hardware would fetch by itself
@@ -108,7 +78,7 @@ void kernel_of_two(const T* a, int64_t lda, const T* panel, int64_t apart, int64
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) {
             __builtin_prefetch((const char*)(panel + i * apart) + AHEAD, 0, 3);
-            add_step<rows>(sums[i], &a, lda, panel + i * apart);
+            add_step<rows>(sums[i], &a, lda, panel + i * apart, panel + i * apart + LANES * STEP<T>);
         }
 #pragma GCC unroll 8
     for (int i = 0; i < 4 * rows; i++)
@@ -127,9 +97,8 @@ Kernel<T> select(int64_t rows, std::integer_sequence<int, row...>) {
 }  // namespace
 
 template <class T>
-void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc,
-                   bool accumulate, Ahead ahead) {
-    select<T>(rows, std::make_integer_sequence<int, TILE_ROWS<T>>())(a, lda, panel, steps, c, ldc, accumulate, ahead);
+void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t steps, float* c, Ahead ahead) {
+    select<T>(rows, std::make_integer_sequence<int, TILE_ROWS<T>>())(a, lda, panel, steps, c, ahead);
 }
 
 template <class T>
@@ -139,7 +108,7 @@ void multiply_two_tiles(int64_t rows, const T* a, int64_t lda, const T* panel, i
 }
 
 template void multiply_two_tiles(int64_t, const bfloat16*, int64_t, const bfloat16*, int64_t, int64_t, float*, int64_t);
-template void multiply_tile(int64_t, const float*, int64_t, const float*, int64_t, float*, int64_t, bool, Ahead);
-template void multiply_tile(int64_t, const bfloat16*, int64_t, const bfloat16*, int64_t, float*, int64_t, bool, Ahead);
+template void multiply_tile(int64_t, const float*, int64_t, const float*, int64_t, float*, Ahead);
+template void multiply_tile(int64_t, const bfloat16*, int64_t, const bfloat16*, int64_t, float*, Ahead);
 
 }  // namespace squadron

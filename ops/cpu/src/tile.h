@@ -1,4 +1,4 @@
-// The product at the bottom of the linears and of attention: a few rows times one panel of TILE_COLUMNS columns.
+// The product at the bottom of the linears: a few rows times one panel of TILE_COLUMNS columns.
 //
 // An element is one chain of multiply-adds over k, whatever the number of rows beside it: its bits depend on its own row
 // and column alone.
@@ -41,12 +41,10 @@ struct Ahead {
     int64_t step_bytes = 0;
 };
 
-// c [rows, TILE_COLUMNS] (row stride ldc) = a [rows, steps * STEP] (row stride lda) x panel, or += if accumulate.
-// panel [steps, TILE_COLUMNS, STEP], contiguous. 1 <= rows <= TILE_ROWS. Meanwhile asks the memory for what
-// lies ahead.
+// c [rows, TILE_COLUMNS] = a [rows, steps * STEP] (row stride lda) x panel [steps, TILE_COLUMNS, STEP], contiguous.
+// 1 <= rows <= TILE_ROWS. Meanwhile asks the memory for what lies ahead.
 template <class T>
-void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc,
-                   bool accumulate, Ahead ahead = {});
+void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t steps, float* c, Ahead ahead = {});
 
 // The same for two panels, one of which begins `apart` elements behind the other, to c [2][rows, TILE_COLUMNS] that begin
 // `c_apart` elements apart; 1 <= rows <= FEW_ROWS.
