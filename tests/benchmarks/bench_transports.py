@@ -45,7 +45,7 @@ def measured(folder: Path, asked: argparse.Namespace, *, uses_nixl: bool) -> flo
         began = time.monotonic()
         total = sum(threads.map(fetch, [began + asked.seconds] * asked.threads))
         seconds = time.monotonic() - began
-        count = served.num_served()
+        count = served.num_served(1)
     own.close()
     assert bool(count["nixl"]) is uses_nixl and not count["nixl_failed"], count
     return total / seconds

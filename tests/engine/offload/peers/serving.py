@@ -1,6 +1,7 @@
 """A block server in a process of its own, with NIXL if it is installed."""
 
 import multiprocessing
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -11,18 +12,21 @@ from typing import NamedTuple
 from engine.offload.peers.block_server import BlockServer
 from tests.engine.offload.peers.test_block_server import HOST, SECRET
 
-SECONDS = 120.0  # to start
+SECONDS = 120.0  # to start, and to count
 
 
 class Served(NamedTuple):
-    """`ask` is answered by what the server has served so far."""
+    """A server and its process."""
 
     address: str
     process: BaseProcess
-    pipe: "Connection[None, dict[str, int]]"
+    pipe: "Connection[int, dict[str, int]]"
 
-    def num_served(self) -> dict[str, int]:
-        self.pipe.send(None)
+    def num_served(self, num_files: int) -> dict[str, int]:
+        """What it has served once that is so many files: it counts when a reader has read, which
+        may have gone on by then.
+        """
+        self.pipe.send(num_files)
         return self.pipe.recv()
 
 
@@ -42,9 +46,12 @@ def served_apart(folder: Path) -> Iterator[Served]:
         ours.close()
 
 
-def _serve(folder: str, pipe: "Connection[object, None]") -> None:
+def _serve(folder: str, pipe: "Connection[object, int]") -> None:
     server = BlockServer(folder, HOST, SECRET, uses_nixl=True)
     pipe.send(server.address)
     while True:
-        pipe.recv()
+        num_files = pipe.recv()
+        deadline = time.monotonic() + SECONDS
+        while server.answers.num_served.total() < num_files and time.monotonic() < deadline:
+            time.sleep(0.001)
         pipe.send(dict(server.answers.num_served))

@@ -61,7 +61,7 @@ def test_blocks_come_whole(served: Served, own: Peers, folder: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda _: own.fetch(served.address, NAME, MOST_BYTES), range(40)))
     assert all(each == whole for each in found)
-    assert served.num_served() == {"tcp": 0, "nixl": 40, "nixl_failed": 0}
+    assert served.num_served(40) == {"tcp": 0, "nixl": 40, "nixl_failed": 0}
     assert own.fetch(served.address, NAME.replace(".0", ".1"), MOST_BYTES) is None, "it is not there"
     assert 1 <= len(pool(own)._free) == pool(own)._num_memories <= 8
 
@@ -74,7 +74,7 @@ def test_what_is_damaged_there_is_not_there(served: Served, folder: Path, tmp_pa
     data[-1] ^= 1
     (folder / NAME).write_bytes(data)
     assert files.read(CONTENT, len(DATA), served.address) is None
-    assert served.num_served()["nixl"] == 2
+    assert served.num_served(2)["nixl"] == 2
 
 
 @needs_nixl
@@ -89,7 +89,7 @@ def test_who_does_not_know_the_secret_learns_of_no_agent(
         with pytest.raises(ConnectionError):
             Peers("another secret", uses_nixl=True).fetch(served.address, NAME, MOST_BYTES)
     assert own.fetch(served.address, NAME, MOST_BYTES)
-    assert served.num_served()["nixl"] == 1
+    assert served.num_served(1)["nixl"] == 1
 
 
 def begins(monkeypatch: pytest.MonkeyPatch, served: Served, number: int) -> None:
@@ -99,9 +99,10 @@ def begins(monkeypatch: pytest.MonkeyPatch, served: Served, number: int) -> None
     begin = NixlAgent.begin_read
 
     def signalled(agent: NixlAgent, memory: Memory, name: str, address: int, num_bytes: int) -> Reading:
-        os.kill(served.process.pid or 0, number)
-        if number == signal.SIGKILL:
-            served.process.join()
+        pid = served.process.pid or 0
+        os.kill(pid, number)
+        # Threads that run on another core may get far before the signal gets to them.
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
         return begin(agent, memory, name, address, num_bytes)
 
     monkeypatch.setattr(NixlAgent, "begin_read", signalled)
@@ -169,11 +170,11 @@ def test_a_transfer_that_fails_is_made_over_tcp(
         patch.setattr(NixlAgent, "begin_read", lambda agent, memory, name, *rest: begin(agent, memory, "nobody", *rest))
         for _ in range(2):
             assert own.fetch(served.address, NAME, MOST_BYTES) == (folder / NAME).read_bytes()
-    assert served.num_served() == {"tcp": 2, "nixl": 0, "nixl_failed": 1}
+    assert served.num_served(3) == {"tcp": 2, "nixl": 0, "nixl_failed": 1}
     assert len([text for text in caplog.messages if "not by NIXL" in text]) == 1
     pool(own)._avoided.clear()
     assert own.fetch(served.address, NAME, MOST_BYTES)
-    assert served.num_served()["nixl"] == 1
+    assert served.num_served(4)["nixl"] == 1
 
 
 @pytest.mark.parametrize("who", ["reader", "server", "both"])
