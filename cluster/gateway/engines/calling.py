@@ -14,8 +14,8 @@ from engine.kv_events.beginnings import PIECE_BYTES
 from engine.request import Request
 
 # Chosen by `python -m tests.benchmarks.routing.simulate`.
-BYTES_PER_REQUEST = 256  # of a prompt that a replica need not compute: worth one request more beside it
-MORE_REQUESTS = 4  # than the least busy replica has are never too many for a prompt's sake, nor is
+BYTES_PER_SEQ = 256  # of a prompt that a replica need not compute: worth one sequence more beside it
+MORE_SEQS = 4  # than the least busy replica has are never too many for a prompt's sake, nor is
 MORE_LOAD = 0.5  # this share of what that one has
 MANY = 4  # replicas; of more, gateways that all looked for the least busy one would all find the same
 NUM_DRAWN = 2
@@ -73,7 +73,7 @@ class Calling:
     def _best(
         self, able: Sequence[tuple[EngineReport, OpenCalls]], request: Request
     ) -> tuple[EngineReport, OpenCalls, list[bytes], int]:
-        """The replica with the fewest requests, where the part of the prompt that a replica has
+        """The replica with the fewest sequences, where the part of the prompt that a replica has
         been sent before makes up for some; the prompt's beginnings, and how many of them it has
         been sent. Of many replicas, these are those that have been sent a part, and two that are
         drawn. Among equals, the one that this gateway has sent the fewest so far. With one replica
@@ -89,12 +89,12 @@ class Calling:
         else:
             able = _ready(able)
         loads = [_load(report, calls) for report, calls in able]
-        most = max(MORE_REQUESTS, int(min(loads) * MORE_LOAD))
+        most = max(MORE_SEQS, int(min(loads) * MORE_LOAD))
 
         def burden(index: int) -> tuple[int, int, int]:
             report, calls = able[index]
             num_known = pieces.get(report.replica, 0)
-            worth = min(num_known * PIECE_BYTES // BYTES_PER_REQUEST, most)
+            worth = min(num_known * PIECE_BYTES // BYTES_PER_SEQ, most)
             return loads[index] - worth, -num_known, calls.num_begun
 
         report, calls = able[min(range(len(able)), key=burden)]
@@ -110,9 +110,9 @@ def _ready(able: Sequence[tuple[EngineReport, OpenCalls]]) -> list[tuple[EngineR
 
 
 def _load(report: EngineReport, calls: OpenCalls) -> int:
-    """A replica's requests: those that it last reported and those since, or this gateway's alone if
-    they are more.
+    """A replica's sequences: those that it last reported and those since, or this gateway's alone
+    if they are more.
     """
     stats = report.stats
-    reported = stats.num_requests_running + stats.num_requests_waiting + stats.num_requests_swapped
-    return max(len(calls), reported + calls.num_unreported)
+    reported = stats.num_seqs_running + stats.num_seqs_waiting + stats.num_seqs_swapped
+    return max(calls.num_seqs, reported + calls.num_unreported)

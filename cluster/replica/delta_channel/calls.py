@@ -28,12 +28,10 @@ class OpenCalls:
         self._connection = connection
         self._writer = writer
         self.num_begun = 0
-        self._num_reported = 0
+        self.num_seqs = 0  # of the open calls' requests
+        self._num_seqs_since = 0  # the last report
         self._num_gateways = 1
         self._open: dict[int, asyncio.Future[Refusal | str]] = {}
-
-    def __len__(self) -> int:
-        return len(self._open)
 
     @property
     def is_full(self) -> bool:
@@ -42,15 +40,15 @@ class OpenCalls:
 
     @property
     def num_unreported(self) -> int:
-        """Requests that the replica has probably got since it told how many it has: those of this
+        """Sequences that the replica has probably got since it told how many it has: those of this
         gateway, and as many of each other one, which choose by the same report. Without them, all
         would go on filling the replica that was the least busy.
         """
-        return min(len(self._open), self.num_begun - self._num_reported) * self._num_gateways
+        return min(self.num_seqs, self._num_seqs_since) * self._num_gateways
 
     def reported(self, num_gateways: int) -> None:
-        """The replica has told how many requests it has, and how many gateways."""
-        self._num_reported = self.num_begun
+        """The replica has told how many sequences it has, and how many gateways."""
+        self._num_seqs_since = 0
         self._num_gateways = num_gateways
 
     def begin(self, request: Request) -> "ChannelCall | None":
@@ -62,9 +60,12 @@ class OpenCalls:
         if len(payload) > MAX_FRAME_BYTES:
             return None
         self.num_begun += 1
+        num_seqs = request.params.num_samples
+        self.num_seqs += num_seqs
+        self._num_seqs_since += num_seqs
         write_frame(self._writer, payload)
         answer = self._open[number] = asyncio.get_running_loop().create_future()
-        answer.add_done_callback(lambda _: self._end(number, answer))
+        answer.add_done_callback(lambda _: self._end(number, num_seqs, answer))
         return ChannelCall(answer)
 
     def answer(self, number: int, refusal: Refusal | None) -> None:
@@ -79,8 +80,9 @@ class OpenCalls:
             if not answer.done():
                 answer.set_exception(EngineLost("its connection ended"))
 
-    def _end(self, number: int, answer: asyncio.Future[Refusal | str]) -> None:
+    def _end(self, number: int, num_seqs: int, answer: asyncio.Future[Refusal | str]) -> None:
         del self._open[number]
+        self.num_seqs -= num_seqs
         if answer.cancelled():
             write_frame(self._writer, packed_call(number, None))
         else:

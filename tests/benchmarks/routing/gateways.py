@@ -68,7 +68,7 @@ class Connected:
 
     def report(self, index: int, engine: ScriptedEngine, num_gateways: int) -> None:
         report, calls = self.known[index]
-        stats = replace(STATS, num_requests_running=len(engine.running), num_requests_waiting=len(engine.waiting))
+        stats = replace(STATS, num_seqs_running=len(engine.running), num_seqs_waiting=len(engine.waiting))
         self.known[index] = (replace(report, stats=stats), calls)
         calls.reported(num_gateways)
 
@@ -90,7 +90,7 @@ class RoundRobin:
 
 
 class PowerOfTwo:
-    """The one with fewer requests of two that are drawn, as Serve's router does."""
+    """The one with less to do of two that are drawn, as Serve's router does."""
 
     def __init__(self, connected: Connected) -> None:
         self._connected = connected
@@ -98,13 +98,13 @@ class PowerOfTwo:
 
     def begin(self, request: Request) -> ChannelCall | None:
         drawn = self._draw.sample(self._connected.known, 2)
-        _, calls = min(drawn, key=lambda one: _num_requests(*one))
+        _, calls = min(drawn, key=lambda one: _load(*one))
         return calls.begin(request)
 
 
-def _num_requests(report: EngineReport, calls: OpenCalls) -> int:
-    reported = report.stats.num_requests_running + report.stats.num_requests_waiting
-    return max(len(calls), reported + calls.num_unreported)
+def _load(report: EngineReport, calls: OpenCalls) -> int:
+    reported = report.stats.num_seqs_running + report.stats.num_seqs_waiting
+    return max(calls.num_seqs, reported + calls.num_unreported)
 
 
 class Gateway:

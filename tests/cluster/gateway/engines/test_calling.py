@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster.gateway.engines.calling import MANY, MORE_REQUESTS, NUM_DRAWN
+from cluster.gateway.engines.calling import MANY, MORE_SEQS, NUM_DRAWN
 from cluster.gateway.engines.connections import Connections
 from cluster.gateway.engines.prefixes import Prefixes, beginnings_of
 from cluster.gateway.requests.journals import Journals
@@ -64,9 +64,9 @@ async def replicas(
         await client.close()
 
 
-def busy(name: str, num_requests: int) -> EngineReport:
+def busy(name: str, num_seqs: int) -> EngineReport:
     plain = report(name)
-    return replace(plain, stats=replace(plain.stats, num_requests_running=num_requests - 1, num_requests_waiting=1))
+    return replace(plain, stats=replace(plain.stats, num_seqs_running=num_seqs - 1, num_seqs_waiting=1))
 
 
 async def test_requests_go_to_the_replica_with_the_fewest(
@@ -90,6 +90,26 @@ async def test_requests_go_to_the_replica_with_the_fewest(
         call.cancel()
         await asyncio.sleep(0)
     assert Counter(called[7:]) == {"two": 2, "three": 1} or Counter(called[7:]) == {"two": 1, "three": 2}
+
+
+async def test_a_request_counts_as_its_sequences(
+    connections: Connections, replicas: Callable[..., Awaitable[list[str]]]
+) -> None:
+    called = await replicas(report("one"), report("two"))
+    many = connections.calling.begin(replace(REQUEST, params=SamplingParams(n=3)))
+    assert many is not None
+    await until(lambda: len(called) == 1)
+    (first,), (other,) = called, {"one", "two"} - set(called)
+    for _ in range(3):
+        connections.calling.begin(REQUEST)
+    await until(lambda: len(called) == 4)
+    assert called[1:] == [other] * 3
+    many.cancel()
+    await asyncio.sleep(0)
+    for _ in range(3):
+        connections.calling.begin(REQUEST)
+    await until(lambda: len(called) == 7)
+    assert called[4:] == [first] * 3
 
 
 async def test_a_replica_that_leaves_is_called_if_no_other_can_take_a_request(
@@ -150,7 +170,7 @@ async def test_a_prompt_goes_where_its_beginning_went(
     assert called == called[:3] * 5 and len(set(called)) == 2
 
 
-@pytest.mark.parametrize(("num_bytes", "num_more"), [(200, 0), (800, 3), (65536, MORE_REQUESTS)])
+@pytest.mark.parametrize(("num_bytes", "num_more"), [(200, 0), (800, 3), (65536, MORE_SEQS)])
 async def test_a_replica_gets_no_more_requests_than_a_beginning_is_worth(
     connections: Connections, replicas: Callable[..., Awaitable[list[str]]], num_bytes: int, num_more: int
 ) -> None:

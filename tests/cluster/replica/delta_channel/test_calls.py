@@ -116,7 +116,7 @@ async def test_a_call_ends_behind_its_last_delta(pair: Pair) -> None:
     assert pair.taken == [WHOLE, REQUEST]
     assert [delta.request_id for delta in pair.deltas] == ["whole", "one"]
     await asyncio.sleep(0)
-    assert (len(pair.calls), pair.calls.num_begun) == (0, 2)
+    assert (pair.calls.num_seqs, pair.calls.num_begun) == (0, 2)
 
 
 async def test_a_refusal_arrives_as_it_was(pair: Pair) -> None:
@@ -159,7 +159,7 @@ async def test_a_call_that_nobody_wants_is_cancelled_and_the_next_one_is_not(pai
     call.cancel()
     assert await soon(pair.call().result()) == pair.name
     await soon(cancelled.wait())
-    assert len(pair.calls) == 0
+    assert pair.calls.num_seqs == 0
 
 
 async def test_calls_end_with_their_connection_at_both_ends(pair: Pair) -> None:
@@ -250,7 +250,7 @@ async def test_a_replica_that_ends_answers_its_calls_first(pair: Pair) -> None:
 async def test_a_request_that_no_frame_holds_is_not_sent(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "MAX_FRAME_BYTES", 1000)
     assert pair.calls.begin(Request("long", "a" * 1000, SamplingParams())) is None
-    assert (len(pair.calls), pair.calls.num_begun) == (0, 0)
+    assert (pair.calls.num_seqs, pair.calls.num_begun) == (0, 0)
 
 
 async def test_what_waits_for_a_replica_that_reads_nothing_is_bounded(
