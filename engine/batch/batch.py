@@ -7,11 +7,10 @@ from itertools import chain
 import numpy as np
 
 from engine.batch.masks import awaits_masks
-from engine.batch.sampling_rows import SampledRow, sampling_columns
-from engine.ragged import starts_of
+from engine.batch.rows import step_rows
 from engine.request import Adapter
 from engine.scheduling.block_manager import BlockManager
-from engine.scheduling.plan import Part, PlainRow, ScheduledSequence, SchedulerOutputs
+from engine.scheduling.plan import Part, ScheduledSequence, SchedulerOutputs
 from engine.scheduling.token_sets.requested import ANY
 from engine.step import NO_FILES, NO_IDS, NO_RANGES, NO_RUNS, NOTHING_DRAFTED, ExecuteModelRequest
 
@@ -20,34 +19,29 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
     """The step's arrays; see `ExecuteModelRequest` for shapes. Also stores in each sequence which
     sampled row is its own, for its next step, which is built before this one's result is known.
     """
-    scheduled = plan.scheduled
-    num_tokens = np.array([entry.num_tokens for entry in scheduled], np.int32)
-    starts = np.array([entry.start for entry in scheduled], np.int32)
-    query_starts = starts_of(num_tokens)
-    owner = np.repeat(np.arange(len(scheduled), dtype=np.int32), num_tokens)
+    rows = step_rows(plan)
+    starts, query_starts, table_rows = rows.starts, rows.query_starts, rows.table_rows
+    num_tokens = np.diff(query_starts)
+    owner = np.repeat(np.arange(len(starts), dtype=np.int32), num_tokens)
     positions = np.arange(plan.num_tokens, dtype=np.int32) - query_starts[owner] + starts[owner]
-    context_lens = starts + num_tokens
-    table_rows = np.array([entry.seq.row for entry in scheduled], np.int32)
     size, tables = blocks.block_size, blocks.rows.tables
     written = tables.take(table_rows.astype(np.int64)[owner] * tables.shape[1] + positions // size)
-    input_ids, carried_steps, carried_rows = _input_ids(scheduled)
-    sampled_rows, rows_sampled = _sampled_rows(plan, query_starts)
-    adapter_runs, adapters = _adapter_runs(scheduled, query_starts)
+    adapter_runs, adapters = _adapter_runs(plan.scheduled, query_starts)
     drafting, draft_ids = _drafting(plan)
     return ExecuteModelRequest(
         epoch=epoch,
         step=plan.step,
-        input_ids=input_ids,
+        input_ids=rows.input_ids,
         positions=positions,
         slot_mapping=written * size + positions % size,
         query_starts=query_starts,
-        context_lens=context_lens,
+        context_lens=starts + num_tokens,
         table_rows=table_rows,
         table_changes=blocks.rows.take_changes(),
-        sampled_rows=sampled_rows,
-        sampling=sampling_columns(rows_sampled),
-        carried_steps=carried_steps,
-        carried_rows=carried_rows,
+        sampled_rows=rows.sampled_rows,
+        sampling=rows.sampling,
+        carried_steps=rows.carried_steps,
+        carried_rows=rows.carried_rows,
         blocks_to_swap_out=_pairs(plan.blocks_to_swap_out),
         blocks_to_swap_in=_pairs(plan.blocks_to_swap_in),
         blocks_to_copy=_pairs(plan.blocks_to_copy),
@@ -66,62 +60,6 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         draft_ids=draft_ids,
         **_set_changes(plan),
     )
-
-
-def _input_ids(scheduled: list[Part]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    ids: list[int] = []
-    carried_steps: list[int] = []
-    carried_to: list[int] = []
-    carried_from: list[int] = []
-    for entry in scheduled:
-        seq, start = entry.seq, entry.start
-        tokens = seq.token_ids
-        if isinstance(entry, ScheduledSequence) and (entry.drafts or entry.num_tokens > 1):
-            num_known = entry.num_tokens - len(entry.drafts)
-            assert start + num_known <= len(tokens), "a token not known yet is always alone"
-            ids += tokens[start : start + num_known]
-            ids += entry.drafts
-        elif start < len(tokens):
-            ids.append(tokens[start])
-        else:
-            carried_steps.append(seq.sampled_step)
-            carried_to.append(len(ids))
-            carried_from.append(seq.sampled_row)
-            ids.append(0)
-    rows = np.array([carried_to, carried_from], np.int32).T.copy()
-    return np.array(ids, np.int32), np.array(carried_steps, np.int32), rows
-
-
-def _sampled_rows(plan: SchedulerOutputs, query_starts: np.ndarray) -> tuple[np.ndarray, list[SampledRow]]:
-    token_rows: list[int] = []
-    rows: list[SampledRow] = []
-    step = plan.step
-    for entry, end_row in zip(plan.scheduled, query_starts[1:].tolist(), strict=True):
-        group, seq = entry.group, entry.seq
-        if isinstance(entry, PlainRow):
-            seq.sampled_step, seq.sampled_row = step, len(rows)
-            token_rows.append(end_row - 1)
-            rows.append((group, seq, seq.choice, entry.start + 1, None))
-            continue
-        if entry.num_prompt_rows:
-            for position in range(entry.prompt_row_start + 1, entry.prompt_row_start + 1 + entry.num_prompt_rows):
-                token_rows.append(end_row - entry.num_tokens + position - 1 - entry.start)
-                rows.append((group, seq, seq.choice, position, seq.token_ids[position]))
-        if entry.num_given and group.pooling is not None:
-            for token_id in group.pooling.token_ids:
-                token_rows.append(end_row - 1)
-                rows.append((group, seq, seq.choice, entry.start + entry.num_tokens, token_id))
-        if entry.num_samples:
-            seq.sampled_step, seq.sampled_row = step, len(rows)
-            position = entry.start + entry.num_tokens
-            given = None if seq.thinking is None else seq.thinking.forced_token
-            if entry.drafts:
-                backs = range(len(entry.drafts), 0, -1)
-                token_rows += [end_row - 1 - back for back in backs]
-                rows += [(group, seq, seq.choice, position - back, given) for back in backs]
-            token_rows.append(end_row - 1)
-            rows.append((group, seq, seq.choice, position, given))
-    return np.array(token_rows, np.int32), rows
 
 
 def _pooled_ranges(plan: SchedulerOutputs, query_starts: np.ndarray) -> np.ndarray:

@@ -20,6 +20,13 @@ from engine.scheduling.token_sets.requested import NO_PAIRS, NO_WORDS
 SampledRow = tuple[SequenceGroup, Sequence, int, int, int | None]
 
 
+def plain_columns(params: Seq[bytes], choices: Seq[int], positions: np.ndarray) -> SamplingColumns:
+    """Of rows that have no others. `params`: see `pack_params`."""
+    packed = np.frombuffer(b"".join(params), PARAMS)
+    columns = {name: packed[name].copy() for name in OF_EVERY_STEP}
+    return SamplingColumns(choice=np.array(choices, np.int32), position=positions, **columns)
+
+
 def sampling_columns(rows: list[SampledRow]) -> SamplingColumns:
     packed = np.frombuffer(b"".join([row[0].packed_params for row in rows]), PARAMS)
     columns = {name: packed[name].copy() for name in OF_EVERY_STEP}

@@ -108,6 +108,10 @@ class Scheduler:
                 end = seq.num_computed_tokens + num_tokens
                 if not (blocks.reserve(seq, end) or self.preemption.make_room(lane, seq, end, plan)):
                     break
+                if seq.plain_until and seq.drafter is None and seq.num_computed_tokens < _last_start(lane.group, seq):
+                    self._go_on(lane, seq, plan)
+                    self._cross_block(lane.group, seq)
+                    continue
                 drafts = () if seq.drafter is None else drafting.draft(lane.group, seq, plan)
                 self._schedule(lane, seq, num_tokens, plan, drafts)
 
@@ -129,12 +133,18 @@ class Scheduler:
             self._shares.charge(lane.group.request.share, 1)
         return True
 
+    def _cross_block(self, group: SequenceGroup, seq: Sequence) -> None:
+        """Its next token, by which a block is filled or begun, is in the step."""
+        if seq.num_computed_tokens // self.blocks.block_size > seq.num_indexed_blocks:
+            self.blocks.index_full_blocks(seq, group.prefix_salt, group.lora_name)
+        seq.plain_until = self._plain_until(group, seq)
+
     def _plain_until(self, group: SequenceGroup, seq: Sequence) -> int:
         """Once its tokens are computed: before which position its steps are plain."""
         if not group.is_plain:
             return 0
         num_whole = min(len(seq.block_table), seq.num_indexed_blocks + 1)
-        return min(num_whole * self.blocks.block_size - 1, seq.num_prompt_tokens + group.max_output_tokens - 2)
+        return min(num_whole * self.blocks.block_size - 1, _last_start(group, seq))
 
     def _swap_in(self, plan: SchedulerOutputs) -> None:
         for lane in list(self.queues.swapped):
@@ -333,3 +343,8 @@ class Scheduler:
         self.queues.held_sets.start_over()
         self.third_tier.start_over()
         return list(dict.fromkeys(lane.group for lane in requeued))
+
+
+def _last_start(group: SequenceGroup, seq: Sequence) -> int:
+    """The position of the token of which its last one is sampled, if nothing ends it before."""
+    return seq.num_prompt_tokens + group.max_output_tokens - 2

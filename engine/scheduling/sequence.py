@@ -81,7 +81,7 @@ class Sequence:
         self.may_share_tail = False  # forked, and not written to since
         self.has_found_blocks = False  # in the prefix index: others may have computed them
         self.first_valid_step = 0  # tokens sampled for it by earlier steps are ignored
-        self.plain_until = 0  # steps at lower positions find a block, fill none, and are not the last: `PlainRow`s
+        self.plain_until = 0  # steps at lower positions find a block, fill none, and are not the last; 0: unknown
         self.row: int | None = None  # of the driver's tables, while running
         self.last_step = -1  # the last step this sequence was scheduled in
         self.sampled_step = 0  # the last step built that samples its next token
