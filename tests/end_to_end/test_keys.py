@@ -39,11 +39,11 @@ ENTRIES: list[dict[str, Any]] = [
     {"name": "patient", "key": "patient", "priority": 5},
     *({"name": name, "key": name, "cache_namespace": "team"} for name in ("mate-0", "mate-1")),
 ]
-NUM_EACH, TIMES = 40, 20  # requests of each key, and the greedy one's in times of that
+NUM_EACH, TIMES = 30, 20  # requests of each key, and the greedy one's in times of that
 NUM_LOOKED_AT = 250  # answers, of which each of ten keys should have 25: its others still wait
-NUM_TOKENS = 32  # of each answer
+NUM_TOKENS = 16  # of each answer
 TOKENS = f"{OF_KEYS}tokens_total"
-QUEUE = 1000  # requests: less than all keys send
+QUEUE = 750  # requests: less than all keys send
 
 
 @dataclass(frozen=True, slots=True)

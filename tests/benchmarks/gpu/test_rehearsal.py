@@ -120,6 +120,7 @@ def test_one_call_of_ten_minutes_has_time_for_all_parts() -> None:
     assert sum(limits.values()) <= 60 * MINUTES < 600
 
 
+@pytest.mark.long
 def test_peers_come_last_and_fail_nothing(tmp_path: Path) -> None:
     are_peers = [part.is_peer for part in parts(CPU, True)]
     assert are_peers == sorted(are_peers)

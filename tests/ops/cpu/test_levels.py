@@ -20,8 +20,9 @@ OTHERS = (
     "logits/test_logprobs",
     "logits/test_sampling",
 )
-# They have the best one's instructions but for products of bfloat16 and of integers.
-MARKS = {"avx512_vnni": pytest.mark.long, "avx512": pytest.mark.long}
+# The first two have the best one's instructions but for products of bfloat16 and of integers; the
+# last one has none.
+MARKS = {"avx512_vnni": pytest.mark.long, "avx512": pytest.mark.long, "portable": pytest.mark.long}
 FILES = [*(f"tests/ops/{folder}" for folder in FOLDERS), *(f"tests/ops/{name}.py" for name in OTHERS)]
 
 

@@ -20,6 +20,7 @@ def has_sanitizers(folder: Path) -> bool:
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
+@pytest.mark.long  # takes a minute of two cores
 def test_every_kernel(tmp_path: Path) -> None:
     try:
         compiler = build.find_compiler()

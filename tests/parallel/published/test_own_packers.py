@@ -20,7 +20,10 @@ from tests.parallel.ranks import CPU, run_ranks
 from tests.parallel.spec.saved import Saved, logits_in_steps, make
 
 PACKERS = Path(sys.prefix) / "packers"
-pytestmark = pytest.mark.skipif(not PACKERS.exists(), reason="no packers here: .ci/packers FOLDER installs them")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not PACKERS.exists(), reason="no packers here: `make .venv/packers` installs them"),
+]
 
 
 @pytest.fixture(scope="module")

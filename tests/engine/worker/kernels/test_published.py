@@ -27,7 +27,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Saved:
 
 
 @pytest.mark.parametrize(
-    "name", ["awq", "W8A8", "FP8 blocks", *(pytest.param(name, marks=SLOW) for name in ("gptq 4 act-order", "W8A16"))]
+    "name",
+    ["awq", *(pytest.param(name, marks=SLOW) for name in ("gptq 4 act-order", "W8A16", "W8A8", "FP8 blocks"))],
 )
 def test_logits(name: str, plain: Saved, tmp_path: Path) -> None:
     form = FORMATS[name]
