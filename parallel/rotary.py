@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ops.first_calls import call_first
 from parallel.spec.rope import Rope, yarn_magnitude
 
 
@@ -19,6 +20,7 @@ def cos_sin_table(rope: Rope, head_dim: int, num_positions: int) -> Tensor:
     """
     frequencies, factor = inverse_frequencies(rope, head_dim)
     angles = torch.arange(num_positions, dtype=torch.float32)[:, None] * frequencies
+    call_first(torch.cos, torch.sin)
     return torch.cat((angles.cos(), angles.sin()), dim=1) * factor
 
 

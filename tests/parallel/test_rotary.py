@@ -8,6 +8,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
 
 from parallel.rotary import cos_sin_table, inverse_frequencies
 from parallel.spec.rope import read_rope
+from tests.mkl_calls import begin_in_one_thread
 from tests.parallel.spec.ropes import KINDS, hf_config
 
 
@@ -28,3 +29,10 @@ def test_the_tables_are_those_of_transformers(parameters: dict[str, Any], theta:
     assert table.is_contiguous()
     torch.testing.assert_close(table, torch.cat((cos[0, :, :32], sin[0, :, :32]), dim=1), rtol=0, atol=1e-3)
     assert parameters["rope_type"] in {"default", *ROPE_INIT_FUNCTIONS}
+
+
+def test_they_are_first_computed_by_one_thread() -> None:
+    """Else a process may have other tables than the others, for good."""
+    rope = read_rope(hf_config())
+    with begin_in_one_thread():
+        cos_sin_table(rope, 64, 2048)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ops.checks import sample_sizes
+from ops.first_calls import call_first
 from ops.interface import Draws
 from ops.logits.drawn import drawn
 from ops.reference.logits.philox import uniform
@@ -79,6 +80,8 @@ def exp_blocks(logits: Tensor, temperature: Tensor | None = None) -> Tensor:
     torch.sub(logits, logits.amax(dim=1, keepdim=True), out=mass)
     if temperature is not None:
         mass.div_(temperature[:, None])
+    if logits.device.type == "cpu":
+        call_first(torch.exp)
     mass.exp_()
     return blocks
 
