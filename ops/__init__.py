@@ -94,7 +94,7 @@ def arithmetic(backend: Ops, device: torch.device) -> str:
     digest of the sources.
     """
     if backend.NAME == "cpu":
-        return f"{cpu_build.library_name(cpu_library.isa()).removesuffix('.so')}, torch {torch.__version__}"
+        return f"{cpu_library.loaded()}, torch {torch.__version__}"
     (level,) = levels(backend, device)
     return f"{backend.NAME} {level}, {_sources_digest(backend)}, torch {torch.__version__}"
 

@@ -112,6 +112,13 @@ def isa() -> str:
     return _find()[0]
 
 
+def loaded() -> str:
+    """The name of the kernels in use, whatever the sources have become since they were loaded: with
+    a digest of those that they are of. Raises KernelsUnavailable.
+    """
+    return Path(kernels()._name).stem
+
+
 def usable_levels() -> tuple[str, ...]:
     """The level in use and those below it, best first: what `use` takes. Raises
     KernelsUnavailable.

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ops.cpu import library
+import ops
+from ops.cpu import build, library
 
 ROOT = Path(__file__).parents[3]
 REPORT = """
@@ -33,6 +34,17 @@ def report(checkout: Path, **environment: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", REPORT], env=environment, cwd=checkout, capture_output=True, text=True, check=True
     ).stdout.strip()
+
+
+def test_a_process_tells_of_the_kernels_that_it_has_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not of those that lie there since, of another version."""
+    device = torch.device("cpu")
+    before = ops.arithmetic(ops.select("cpu", device), device)
+    assert build.library_name(library.isa()).removesuffix(".so") in before
+    monkeypatch.setattr(build, "SOURCES", shutil.copytree(build.SOURCES, tmp_path / "src"))
+    with open(build.SOURCES / "tile.cpp", "a") as source:
+        source.write("// changed\n")
+    assert ops.arithmetic(ops.select("cpu", device), device) == before
 
 
 def test_the_kernels_threads_are_this_process_own_and_stay_the_same() -> None:
