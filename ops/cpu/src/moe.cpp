@@ -85,12 +85,15 @@ struct Experts {
 
 template <class T>
 void Experts<T>::allocate() {
-    int64_t most = 0;
-    for (size_t i = 0; i + 1 < visits.starts.size(); i++) most = std::max(most, visits.starts[i + 1] - visits.starts[i]);
+    int64_t most = 0, digits_bytes = 0;  // of a row; an expert that is not quantized has none
+    for (size_t i = 0; i + 1 < visits.starts.size(); i++) {
+        most = std::max(most, visits.starts[i + 1] - visits.starts[i]);
+        digits_bytes = std::max({digits_bytes, squadron_digits_bytes(gate_up[i]), squadron_digits_bytes(down[i])});
+    }
     gathered.reset(new T[most * hidden]);
     activated.reset(new T[most * inner]);
     outputs.reset(new float[most * hidden]);
-    digits.reset(new char[most * std::max(squadron_digits_bytes(gate_up[0]), squadron_digits_bytes(down[0]))]);
+    digits.reset(new char[most * digits_bytes]);
 }
 
 template <class T>

@@ -207,12 +207,17 @@ void run_elementwise(int32_t dtype) {
 template <class T>
 void run_experts(int32_t dtype) {
     const int64_t leaves = 1 << below(3), count = leaves * (1 + below(3)), first = below(4), size = first + count + below(4);
-    const int64_t chosen = 1 + below((int)size), rows = 1 + below(40), hidden = 2 * (1 + below(40)), inner = 2 * (1 + below(30));
+    const int64_t step = below(2) ? 2 : QUAD, hidden = step * (1 + below(40)), inner = step * (1 + below(30));
+    const int64_t chosen = 1 + below((int)size), rows = 1 + below(40);
     std::vector<PackedWeight> weights;
     std::vector<Array<char>> data;
+    std::vector<Groups> groups;
+    constexpr Codes kinds[] = {PLAIN, INT8, INT4};  // of one layer: some may not be quantized
     for (int64_t i = 0; i < 2 * count; i++) {
         const bool gated = i < count;
-        PackedWeight weight{nullptr, gated ? inner : hidden, gated ? hidden : inner, 1, dtype, gated, PLAIN};
+        const Codes codes = step == QUAD ? kinds[below(3)] : PLAIN;
+        PackedWeight weight{nullptr, gated ? inner : hidden, gated ? hidden : inner, 1, dtype, gated, codes};
+        groups.emplace_back(weight);
         const auto source = random_array<T>(2 * hidden * inner);
         data.emplace_back(new char[squadron_packed_bytes(&weight)]);
         weight.data = data.back().get();

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ops import cpu
+from ops import cpu, reference
 from ops.interface import Quantization
 from ops.published import PublishedKind, PublishedWeight
 
@@ -13,12 +13,13 @@ pytestmark = pytest.mark.skipif(cpu.unavailable_reason() is not None, reason=str
 OUT, IN, GROUP = 72, 328, 128
 
 
-def published(kind: PublishedKind, has_zeros: bool = True) -> PublishedWeight:
+def published(kind: PublishedKind, has_zeros: bool = True, num_out: int = OUT, num_in: int = IN) -> PublishedWeight:
     last = 16 if kind == "int4" else 256
-    codes = torch.randint(0, last, (OUT, IN), dtype=torch.uint8)
-    groups = (torch.arange(IN) // GROUP).int()
-    zeros = torch.randint(0, last, (OUT, 3)) if has_zeros else torch.full((OUT, 3), last // 2)
-    return PublishedWeight(kind, torch.bfloat16, codes, zeros.short(), torch.rand(OUT, 3) / 100, groups)
+    codes = torch.randint(0, last, (num_out, num_in), dtype=torch.uint8)
+    groups = (torch.arange(num_in) // GROUP).int()
+    shape = num_out, -(-num_in // GROUP)
+    zeros = torch.randint(0, last, shape) if has_zeros else torch.full(shape, last // 2)
+    return PublishedWeight(kind, torch.bfloat16, codes, zeros.short(), torch.rand(shape) / 100, groups)
 
 
 KINDS: list[tuple[PublishedKind, bool]] = [("int4", True), ("int8", True), ("int8", False)]
@@ -71,3 +72,19 @@ def test_an_embedding_is_the_head_s_weight(quantization: Quantization) -> None:
     weight = cpu.prepare_embedding(torch.randn(OUT, IN).bfloat16(), quantization)
     rows = cpu.embedding(torch.arange(OUT, dtype=torch.int32), weight, torch.float32)
     assert torch.equal(cpu.linear_float32(torch.eye(IN).bfloat16(), weight), rows.T)
+
+
+@kinds
+def test_experts_of_which_some_are_not_quantized(kind: PublishedKind, has_zeros: bool) -> None:
+    """The first of them, too, whose inputs take no digits."""
+    hidden, inner = 2048, 1024
+    experts = [
+        (published(kind, has_zeros, 2 * inner, hidden), published(kind, has_zeros, hidden, inner)) for _ in range(2)
+    ]
+    plain = [(gate_up.numbers().bfloat16(), down.numbers().bfloat16()) for gate_up, down in experts]
+    mixed = [plain[0], experts[1]]
+    x, ids = torch.randn(64, hidden).bfloat16(), torch.ones(64, 1, dtype=torch.int32)
+    packed = cpu.prepare_experts(mixed, 0, 1)
+    found = cpu.experts_tree(x, ids, torch.ones(64, 1), packed)
+    want = reference.experts_tree(x, ids, torch.ones(64, 1), reference.prepare_experts(mixed, 0, 1))
+    torch.testing.assert_close(found, want, rtol=2e-2, atol=2e-2 * want.abs().max().item())
