@@ -133,10 +133,26 @@ class Worker {
         for (int64_t key = split * SPLIT; key < end; key += KEYS) {
             KeyValueTile<T> tile = tile_at(key);
             const KeyValueTile<T> next = key + KEYS < last ? tile_at(key + KEYS) : tile;
-            tile.cut_values(std::min(key + KEYS, context), a.head_dim, cut);
-            for (int64_t row = first_row(item, key); row < rows; row += TILE_ROWS<T>)
-                attend_tile(item, tile, next, key, row, std::min<int64_t>(TILE_ROWS<T>, rows - row));
+            const int64_t row = first_row(item, key), tile_end = std::min(key + KEYS, context);
+            tile.cut_values(tile_end, a.head_dim, cut);
+            const int64_t seen = position(item, row) + 1;  // by all rows
+            if (seen >= tile_end || tile.are_values_finite(seen - key, a.head_dim)) {
+                attend_rows(item, tile, next, key, row, rows);
+                continue;
+            }
+            // A weight of zero does not make a NaN or an infinity zero: to each token the tile ends with its own position.
+            for (int64_t token = row / a.group(); token < item.tokens; token++) {
+                const int64_t end = std::min(key + KEYS, position(item, token * a.group()) + 1);
+                KeyValueTile<T> own(cache, key, end);
+                own.cut_values(end, a.head_dim, cut);
+                attend_rows(item, own, next, key, token * a.group(), (token + 1) * a.group());
+            }
         }
+    }
+
+    void attend_rows(const Item& item, const KeyValueTile<T>& tile, const KeyValueTile<T>& next, int64_t key, int64_t row, int64_t last) {
+        for (; row < last; row += TILE_ROWS<T>)
+            attend_tile(item, tile, next, key, row, std::min<int64_t>(TILE_ROWS<T>, last - row));
     }
 
     // Rows [row, row + count) over the tile that begins at position `key`.

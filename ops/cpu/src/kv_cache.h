@@ -72,6 +72,14 @@ struct KeyValueTile {
         copy_values(values[groups - 1], head_dim, end % LANES, copy);
         values[groups - 1] = copy;
     }
+
+    // Of the groups from that of a place on.
+    bool are_values_finite(int64_t place, int64_t head_dim) const {
+        Vec zeros = broadcast(0.0f);
+        for (int64_t i = place / LANES; i < groups; i++)
+            for (int64_t k = 0; k < LANES * head_dim; k += LANES) zeros += load(values[i] + k) * broadcast(0.0f);
+        return lane_sum(zeros) == 0.0f;
+    }
 };
 
 }  // namespace squadron

@@ -226,6 +226,23 @@ def test_decode_and_prefill_share_their_arithmetic(
 
 
 @dtypes
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+@pytest.mark.parametrize("at", [1, 15, 16, 533, 575, 576])
+def test_what_is_not_finite_spoils_no_position_before_it(dtype: torch.dtype, wrong: float, at: int) -> None:
+    """Whose keys and values may be in blocks that other sequences share."""
+    keys, values, table = context(dtype, 2, 64)
+    query = torch.randn(LENGTH, 14, 64).to(dtype)
+    whole = cpu.paged_attention(query, *laid_out(cpu, keys, values), sequences((0, LENGTH), table=table), SCALE)
+    for cache in (keys, values):
+        cache[table[at // BLOCK], :, at % BLOCK] = wrong
+    caches = laid_out(cpu, keys, values)
+    for begin, end in [(0, LENGTH), (max(0, at - 3), at + 1), (max(0, at - 70), at + 200)]:
+        got = cpu.paged_attention(query[begin:end], *caches, sequences((begin, end), table=table), SCALE)
+        assert same_bits(got[: at - begin], whole[begin:at]), f"positions {begin} to {end}"
+        assert not got[at - begin :].isfinite().any()
+
+
+@dtypes
 def test_a_sequence_knows_nothing_of_the_others(two_threads: None, dtype: torch.dtype) -> None:
     keys, values, table = context(dtype, 2, 64)
     spans = [(40, 41), (1099, 1100), (0, 70), (700, 733), (512, 513), (300, 1000), (0, 1)]
