@@ -213,6 +213,7 @@ SQUADRON_API int32_t squadron_shm_barrier(SharedMemory* shared, int64_t millisec
 
 SQUADRON_API int32_t squadron_shm_all_reduce(SharedMemory* shared, const float* x, float* out, int64_t count,
                                              int64_t milliseconds) {
+    const PlainArithmetic arithmetic;
     const auto deadline = deadline_in(milliseconds);
     constexpr int64_t CHUNK = SLOT_BYTES / sizeof(float);
     for (int64_t begin = 0; begin < count; begin += CHUNK) {

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "simd.h"
 
 namespace squadron {
 namespace {
@@ -184,6 +185,7 @@ void run(const Job* jobs, int64_t count) {
     for (int64_t i = 0; i < count; i++)
         threads = std::max(threads, (int)std::min<int64_t>(jobs[i].threads, jobs[i].pieces));
     if (threads == 1) {
+        const PlainArithmetic arithmetic;
         for (int64_t i = 0; i < count; i++)
             for (Piece piece{0, 0}; piece.number < jobs[i].pieces; piece.number++) {
                 piece.next = piece.number + 1 < jobs[i].pieces ? piece.number + 1 : -1;
@@ -194,7 +196,10 @@ void run(const Job* jobs, int64_t count) {
     const std::unique_ptr<Member[]> members(new Member[threads]);
     const Walk walk(jobs, count, members.get());
 #pragma omp parallel num_threads(threads)
-    walk.walk(omp_get_thread_num(), omp_get_num_threads());
+    {
+        const PlainArithmetic arithmetic;
+        walk.walk(omp_get_thread_num(), omp_get_num_threads());
+    }
 }
 
 }  // namespace squadron

@@ -126,6 +126,22 @@ def test_threads_change_nothing(two_threads: None, dtype: torch.dtype, rows: int
         torch.set_num_threads(2)
 
 
+@pytest.mark.parametrize("rows", [1, 400])
+def test_a_thread_that_flushes_subnormal_numbers_keeps_them_here(two_threads: None, rows: int) -> None:
+    """torch.set_flush_denormal is of the thread that calls it: others would go on with them."""
+    x, norm = torch.randn(rows, IN) * 1e-38, torch.randn(IN)
+    weight = cpu.prepare_linear(torch.randn(OUT, IN))
+    wanted = cpu.linear_float32(x, weight), cpu.rms_norm(x, norm, 1e-6), cpu.silu_and_mul(x)
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        torch.set_flush_denormal(True)
+        try:
+            found = cpu.linear_float32(x, weight), cpu.rms_norm(x, norm, 1e-6), cpu.silu_and_mul(x)
+        finally:
+            torch.set_flush_denormal(False)
+        assert all(map(same_bits, found, wanted)), threads
+
+
 @dtypes
 @quantizations
 @pytest.mark.parametrize("cut", [1, 16, 40, 82])
