@@ -4,6 +4,7 @@ it and small pages cost time.
 
 import mmap
 import threading
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -48,7 +49,8 @@ def _map(num_bytes: int) -> Tensor:
     # One more page, so that the chunk can be aligned to huge pages.
     size = -(-num_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
     pages = mmap.mmap(-1, size + _HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    pages.madvise(mmap.MADV_HUGEPAGE)
+    with suppress(OSError):  # a system may have none
+        pages.madvise(mmap.MADV_HUGEPAGE)
     whole = torch.frombuffer(pages, dtype=torch.uint8)
     start = -whole.data_ptr() % _HUGE_PAGE_BYTES
     return whole[start : start + size]

@@ -3,6 +3,7 @@
 import math
 import mmap
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -36,7 +37,8 @@ class CpuDevice:
             return torch.zeros(shape, dtype=dtype)
         memory = _map(num_bytes)
         if num_bytes >= HUGE_BYTES:
-            memory.madvise(mmap.MADV_HUGEPAGE)
+            with suppress(OSError):  # a system may have none
+                memory.madvise(mmap.MADV_HUGEPAGE)
         return torch.frombuffer(memory, dtype=dtype).view(shape)
 
     def host_zeros(self, num_bytes: int) -> Tensor:

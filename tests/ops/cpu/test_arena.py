@@ -1,8 +1,10 @@
 """Pieces are aligned, apart from each other, and of memory that goes with the last of them."""
 
+import mmap
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
+import pytest
 from torch import Tensor
 
 from ops.cpu.arena import _CHUNK_BYTES, Arena
@@ -52,3 +54,8 @@ def test_threads_take_pieces_of_their_own() -> None:
         ]
     places = spans(pieces)
     assert all(end <= start for (_, end), (start, _) in pairwise(places))
+
+
+def test_a_system_without_huge_pages_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 9999)  # which no system knows
+    assert Arena().take(100).numel() == 100

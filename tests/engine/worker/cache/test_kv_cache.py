@@ -1,7 +1,10 @@
+import mmap
+
+import pytest
 import torch
 
 from engine.worker.cache.kv_cache import CacheShape, make_cache
-from engine.worker.device.cpu import CpuDevice
+from engine.worker.device.cpu import HUGE_BYTES, CpuDevice
 
 SHAPE = CacheShape(num_layers=3, num_kv_heads=2, head_dim=8, dtype=torch.bfloat16)
 
@@ -39,3 +42,8 @@ def test_token_ids_are_moved_with_the_keys_and_values_they_are_of() -> None:
     assert len(moved) == 2 * SHAPE.num_layers + 1
     assert moved[-1][0] is cache.token_ids
     assert moved[-1][1] is cache.host_token_ids
+
+
+def test_a_system_without_huge_pages_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 9999)  # which no system knows
+    assert not CpuDevice().zeros((HUGE_BYTES,), torch.uint8).any()
