@@ -32,8 +32,8 @@ class _Call(ctypes.Structure):
 
 
 class Tapes:
-    """Makes tapes, of which one is replayed at a time: they share their tensors' memory, except
-    that of what they return.
+    """Makes tapes, of which one is replayed at a time: they share their tensors' memory. What one
+    returns lasts until any is replayed: an earlier one may have its own tensors there.
     """
 
     def __init__(self) -> None:

@@ -52,7 +52,7 @@ def test_a_replay_reads_anew_and_nothing_is_computed_before_it() -> None:
 
 def test_tapes_share_memory_and_nothing_else() -> None:
     """A tensor's memory is another's later, on the same tape and on others; what a tape returns is
-    its own.
+    no later one's.
     """
     x, weight = torch.randn(20, 304), torch.randn(304)
     gate_up, down = cpu.prepare_gate_up(torch.randn(2 * 640, 304)), cpu.prepare_tree_linear(torch.randn(304, 640), 8)
