@@ -44,17 +44,19 @@ void encode_run(const bfloat16* x, int64_t length, char* digits) {
     const Vec inverse = broadcast(power_of_two(-exponent));
     const Words middle = broadcast_word(0x808080);  // makes digits begin at 0
     const __m512i by_digit = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    Ints total = {};
+    __m512i totals = _mm512_setzero_si512();
     char* target = digits + sizeof(DigitHead);
     for (int64_t i = 0; i < length; i += LANES, target += LANES / QUAD * QUAD_DIGITS_BYTES) {
         const int64_t rest = std::min<int64_t>(length - i, LANES);
         const Ints integers = is_finite ? (Ints)_mm512_cvtps_epi32(load(x + i, rest) * inverse) : Ints{};
-        total += integers;
-        const __m512i bytes = (__m512i)(((Words)integers + middle) ^ middle);
-        _mm512_mask_storeu_epi32(target, (__mmask16)((1u << rest) - 1), _mm512_shuffle_epi8(bytes, by_digit));
+        const __m512i bytes = _mm512_shuffle_epi8((__m512i)(((Words)integers + middle) ^ middle), by_digit);
+        totals = _mm512_dpbusd_epi32(totals, _mm512_set1_epi8(1), bytes);
+        _mm512_mask_storeu_epi32(target, (__mmask16)((1u << rest) - 1), bytes);
     }
-    const DigitHead head{is_finite ? power_of_two(exponent) : std::numeric_limits<float>::quiet_NaN(),
-                         (float)_mm512_reduce_add_epi32((__m512i)total), {}};
+    alignas(64) int32_t sums[LANES];
+    store_bits(sums, totals);
+    DigitHead head{is_finite ? power_of_two(exponent) : std::numeric_limits<float>::quiet_NaN(), {}};
+    for (int i = 0; i < DIGITS; i++) head.totals[i] = (float)(sums[i] + sums[i + 4] + sums[i + 8] + sums[i + 12]);
     std::memcpy(digits, &head, sizeof head);
 }
 
@@ -92,6 +94,11 @@ inline void add_products(__m512i& sum, __m512i codes, __m512i digits) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(digits));
 }
 
+// A digit's products with codes less their zero points: exact, in 24 bits.
+inline __attribute__((always_inline)) Vec less_zeros(__m512i products, Vec zero, float total) {
+    return fmadd(-zero, broadcast(total), to_floats((Ints)products));
+}
+
 template <Codes codes, int rows>
 void kernel(const char* digits, int64_t stride, const char* run, const int32_t* lengths, int64_t count, float* c, Ahead ahead) {
     constexpr int64_t QUAD_BYTES = is_four_bits(codes) ? VECTOR_BYTES : 2 * VECTOR_BYTES;
@@ -126,10 +133,10 @@ void kernel(const char* digits, int64_t stride, const char* run, const int32_t* 
             for (int m = 0; m < rows; m++) {
                 const DigitHead& of_row = *(const DigitHead*)(heads + m * stride);
                 const Vec base = broadcast(256.0f);
-                Vec sum = to_floats((Ints)products[m][2][half]);
-                sum = fmadd(sum, base, to_floats((Ints)products[m][1][half]));
-                sum = fmadd(sum, base, to_floats((Ints)products[m][0][half]));
-                sum = fmadd(-zero, broadcast(of_row.total), sum);
+                const float* totals = of_row.totals;
+                Vec sum = less_zeros(products[m][2][half], zero, totals[2]);
+                sum = fmadd(sum, base, less_zeros(products[m][1][half], zero, totals[1]));
+                sum = fmadd(sum, base, less_zeros(products[m][0][half], zero, totals[0]));
                 sums[m][half] = fmadd(sum, scale * broadcast(of_row.scale), sums[m][half]);
             }
         }

@@ -52,10 +52,10 @@ constexpr int DIGITS = 3;
 constexpr int64_t QUAD_DIGITS_BYTES = 16;  // of four k: their lowest digits, the next ones, the highest, and four bytes of nothing
 constexpr int DIGIT_ROWS = 4;              // as many as leave the sums of their digits in registers
 
-// Of a run of a row, before its digits. What the digits stand for times the scale is the numbers; total: the sum of the former.
+// Of a run of a row, before its digits. What the digits stand for times the scale is the numbers; totals: the sums of the former,
+// from the lowest on.
 struct DigitHead {
-    float scale, total;
-    float nothing[2];
+    float scale, totals[DIGITS];
 };
 
 constexpr int64_t digits_bytes(int64_t length, int64_t runs) {
