@@ -43,6 +43,18 @@ def test_errors_are_float32_s(kind: PublishedKind, has_zeros: bool, octaves: int
 
 
 @kinds
+def test_zero_points_cost_no_digits(kind: PublishedKind, has_zeros: bool) -> None:
+    """Most of what products of inputs of one sign come to is taken off again."""
+    weight = published(kind, has_zeros)
+    weight.codes.copy_(weight.zeros[:, weight.groups.long()] + torch.randint(-2, 3, weight.codes.shape))
+    weight.codes.clamp_(0, 15 if kind == "int4" else 255)
+    x = torch.randn(19, IN).abs().bfloat16()
+    numbers = weight.numbers().double()
+    error = (products(x, weight).double() - x.double() @ numbers.T).abs()
+    assert (error <= x.double() @ numbers.abs().T * 2**-23).all()
+
+
+@kinds
 def test_sums_that_float32_has_are_exact(kind: PublishedKind, has_zeros: bool) -> None:
     weight = published(kind, has_zeros)
     weight.scales.fill_(0.5)
