@@ -258,15 +258,15 @@ async def gateway_of_two(*answering: Replica) -> AsyncIterator[tuple[Gateway, Co
 
 
 async def test_a_known_prompt_that_another_engine_answers_is_new_there() -> None:
-    """The one that has it has more requests than that is worth."""
+    """The one that has it has more sequences than that is worth."""
     one, two = Replica(), Replica()
     async with gateway_of_two(one, two) as (gateway, computing):
         assert await ask(gateway) == REFERENCE
         assert len(computing.requests) == 1, "it goes where it is known"
         busy = report("answering")
-        one.client.report(replace(busy, stats=replace(busy.stats, num_requests_running=500)))
+        one.client.report(replace(busy, stats=replace(busy.stats, num_seqs_running=500)))
         async with asyncio.timeout(SECONDS):
-            while not any(each.stats.num_requests_running for each in gateway._connections.reports()):
+            while not any(each.stats.num_seqs_running for each in gateway._connections.reports()):
                 await asyncio.sleep(0)
         assert await ask(gateway) == REFERENCE
         assert (len(computing.requests), len(two.requests)) == (2, 1)
