@@ -12,7 +12,7 @@ from cluster.gateway.prefill.prompts import Computed, are_worth_it, prefilled, t
 from cluster.gateway.requests.journal import Journal
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.calls.engines import PrefillEngines
-from cluster.replica.refusals.lost import EngineLost
+from cluster.replica.refusals.lost import EngineFull, EngineLost
 from cluster.replica.refusals.refusal import Refusal
 from engine.request import Request
 
@@ -65,7 +65,10 @@ class Prefill:
 
     async def _have_computed(self, request: Request) -> Computed:
         with self._journals.open(to_compute(request)) as journal:
-            call = self.connections.calling.begin(journal.request)
+            try:
+                call = self.connections.calling.begin(journal.request)
+            except EngineFull as full:
+                return Computed(full.reason)
             if call is None:
                 return Computed("no prefill engine can take it")
             try:

@@ -13,6 +13,7 @@ import pytest
 from cluster.gateway.engines.prefixes import beginnings_of
 from cluster.gateway.gateway import Gateway
 from cluster.replica.calls.engines import PrefillEngines
+from cluster.replica.delta_channel import calls
 from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.refusals.refusal import Refusal
 from engine.admission.queue_limits import NOTHING
@@ -148,6 +149,20 @@ async def test_what_fails_there_is_answered_all_the_same(
         assert await ask(gateway) == REFERENCE
         assert counted(gateway) == {"failed": 1}
     assert len(computing.requests) == 1 and not answering.requests[0].is_prefilled
+
+
+async def test_a_prefill_engine_that_reads_nothing_costs_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much waits to be sent to it as may."""
+    answering, computing = Replica(), Computes()
+    async with gateway_with(answering, computing) as gateway, asyncio.timeout(SECONDS):
+        with monkeypatch.context() as patch:
+            patch.setattr(calls, "MAX_UNSENT_BYTES", -1)
+            asked = asyncio.create_task(ask(gateway))
+            while not counted(gateway) and not asked.done():
+                await asyncio.sleep(0)
+        assert await asked == REFERENCE
+        assert counted(gateway) == {"failed": 1}
+    assert computing.requests == [] and not answering.requests[0].is_prefilled
 
 
 @pytest.mark.parametrize("changes", [{"fingerprint": "fp_other"}, {"blocks_at": None}, {"problem": "it restarts"}])
