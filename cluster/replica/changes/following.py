@@ -61,13 +61,17 @@ class Following:
             self._condition.lack = lacking(change)
         else:
             done = await self._update(change.number, change.weights, "wait")
-            if done.problem is not None:
+            if done.problem is not None and not done.is_late:
                 self._condition.lack = f"{lacking(change)}: {done.problem}"
 
     async def _keep_looking(self, record: WeightsRecord) -> None:
+        """To the end: what cannot be done now must not keep the replica from what comes later."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            await self._look(record)
+            try:
+                await self._look(record)
+            except Exception:  # of whatever has a part in it: Ray, a filesystem, the engine
+                logger.exception("the record could not be followed, and will be looked at again")
 
     async def _look(self, record: WeightsRecord) -> None:
         try:
