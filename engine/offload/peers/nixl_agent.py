@@ -91,7 +91,7 @@ class NixlAgent:
             here = self._agent.get_xfer_descs([(memory.address, num_bytes, 0)], "DRAM")
             there = self._agent.get_xfer_descs([(address, num_bytes, 0)], "DRAM")
             handle = self._agent.initialize_xfer("READ", here, there, name)
-            return Reading(self._agent, handle, memory)
+            return Reading(self._agent, name, handle, memory)
         except Exception as error:
             raise NixlFailed(f"nothing can be read there: {error}") from error
 
@@ -104,9 +104,12 @@ class NixlAgent:
 
 
 class Reading:
-    """A transfer, which has begun. It may write to `memory` until `is_over`."""
+    """A transfer from the agent of that name, which has begun. It may write to `memory` until
+    `is_over`.
+    """
 
-    def __init__(self, agent: Any, handle: Any, memory: Memory) -> None:
+    def __init__(self, agent: Any, name: str, handle: Any, memory: Memory) -> None:
+        self.name = name
         self._agent, self._handle = agent, handle
         self.memory = memory  # after the handle, which it has to outlive
         self._state: str = _IN_PROGRESS

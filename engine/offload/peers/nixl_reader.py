@@ -56,6 +56,8 @@ class NixlReader:
             if self._avoided.get(name, 0.0) > time.monotonic():
                 return None
             self._take_back()
+            if name in self._avoided and not self._meets_again(name):
+                return None
             self._num_bytes = self._num_bytes or num_bytes
             if num_bytes > self._num_bytes:
                 return None
@@ -100,6 +102,22 @@ class NixlReader:
         if found is None:
             self._fail(name, "a transfer has failed")
         return found
+
+    def _meets_again(self, name: str) -> bool:
+        """After a failure: where UCX's connection has failed, it stays so until the agent is
+        forgotten; but not one that a late transfer may still use.
+        """
+        del self._avoided[name]
+        metadata = next((told for told, known in self._names.items() if known == name), None)
+        if metadata is None or any(late.name == name for late in self._late):
+            return True
+        self._agent.forget(name)
+        try:
+            self._agent.meet(metadata)
+        except NixlFailed as error:
+            self._avoid(name, str(error))
+            return False
+        return True
 
     def _take_back(self) -> None:
         """The memory of transfers that are over."""

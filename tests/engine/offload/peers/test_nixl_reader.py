@@ -5,11 +5,14 @@ library is the real one, and UCX takes what it finds (shared memory), or TCP.
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +24,9 @@ from engine.offload.peers.nixl_agent import Memory, NixlAgent, Reading
 from engine.offload.peers.peers import Peers
 from tests.engine.offload.peers.serving import Served, served_apart
 from tests.engine.offload.peers.test_block_server import CONTENT, DATA, HOST, LAYOUT, NAME, SECRET, soon
+from tests.engine.offload.peers.test_lent_memory import Plain
 from tests.engine.support.nixl import needs_nixl
+from tests.listeners import listeners_of
 
 MOST_BYTES = HEADER_BYTES + len(DATA)
 ALL_OF = [None, "tcp"]  # UCX_TLS
@@ -175,6 +180,72 @@ def test_a_transfer_that_fails_is_made_over_tcp(
     pool(own)._avoided.clear()
     assert own.fetch(served.address, NAME, MOST_BYTES)
     assert served.num_served(4)["nixl"] == 1
+
+
+def cut(pid: int) -> None:
+    """All connections between this process and that one, as a fault of the network does."""
+    ports = {listener.port for each in (pid, os.getpid()) for listener in listeners_of(each)}
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(descriptor))) as stream:  # of those that are any
+            if stream.family == socket.AF_INET and {stream.getsockname()[1], stream.getpeername()[1]} & ports:
+                stream.shutdown(socket.SHUT_RDWR)
+
+
+@needs_nixl
+def test_blocks_come_by_nixl_again_after_a_fault_of_the_network(served: Served, own: Peers, folder: Path) -> None:
+    """UCX's connection stays broken."""
+    whole = (folder / NAME).read_bytes()
+    assert own.fetch(served.address, NAME, MOST_BYTES) == whole
+    cut(served.process.pid or 0)
+    reader, deadline = pool(own), soon()
+    while not reader._avoided:  # UCX has not noticed
+        assert own.fetch(served.address, NAME, MOST_BYTES) == whole and time.monotonic() < deadline
+    num_failed = served.num_served(0)["nixl_failed"]
+    reader._avoided = dict.fromkeys(reader._avoided, 0.0)  # a minute later
+    for _ in range(3):
+        assert own.fetch(served.address, NAME, MOST_BYTES) == whole
+        assert not reader._avoided and served.num_served(0)["nixl_failed"] == num_failed
+
+
+class Slow(Plain):
+    """Whose transfers are over, and have failed, when the test says so."""
+
+    def __init__(self) -> None:
+        self.state = "PROC"
+        self.told: list[str] = []
+
+    def meet(self, metadata: bytes) -> str:
+        self.told.append("met")
+        return metadata.decode()
+
+    def forget(self, name: str) -> None:
+        self.told.append("forgotten")
+
+    def begin_read(self, memory: Memory, name: str, address: int, num_bytes: int) -> Reading:
+        def look(_: object) -> str:
+            return self.state
+
+        library = SimpleNamespace(transfer=look, check_xfer_state=look, release_xfer_handle=lambda _: None)
+        return Reading(library, name, None, memory)
+
+
+def test_a_server_is_not_met_anew_as_long_as_a_transfer_of_its_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nixl_reader, "SECONDS", 0.0)
+    agent = Slow()
+    reader = nixl_reader.NixlReader(agent)
+    name = reader.meet(b"server")
+    assert name == "server"
+    memory = reader.take(name, 10)
+    assert memory is not None
+    assert reader.read(memory, name, 0, 10, soon()) is None and reader.take(name, 10) is None
+    reader._avoided[name] = 0.0  # a minute later
+    other = reader.take(name, 10)
+    assert other is not None and agent.told == ["met"]
+    reader.give_back(other)
+    agent.state = "ERR"
+    reader._avoided[name] = 0.0
+    assert reader.take(name, 10) is not None and agent.told == ["met", "forgotten", "met"]
+    assert not reader._late and not reader._avoided
 
 
 @pytest.mark.parametrize("who", ["reader", "server", "both"])
