@@ -7,6 +7,7 @@ back, and is used again only once its last transfer is over: what is late then m
 import logging
 import threading
 import time
+from functools import cache
 
 from engine.offload.peers.nixl_agent import Memory, NixlAgent, NixlFailed, Reading
 
@@ -148,8 +149,11 @@ class NixlReader:
         self._has_told = True
 
 
+@cache
 def nixl_reader() -> NixlReader | None:
-    """None, which is logged, where NIXL cannot be used."""
+    """The process's own, for as long as it lives: UCX may abort where an agent ends after one of
+    its connections has failed. None, which is logged, where NIXL cannot be used.
+    """
     try:
         return NixlReader(NixlAgent())
     except NixlFailed as error:

@@ -32,6 +32,14 @@ MOST_BYTES = HEADER_BYTES + len(DATA)
 ALL_OF = [None, "tcp"]  # UCX_TLS
 
 
+@pytest.fixture(autouse=True)
+def reader_of_its_own() -> Iterator[None]:
+    """Not the process's."""
+    nixl_reader.nixl_reader.cache_clear()
+    yield
+    nixl_reader.nixl_reader.cache_clear()
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     BlockFiles(Folder(str(tmp_path / "there")), LAYOUT, 0).write(CONTENT, DATA)
@@ -69,6 +77,18 @@ def test_blocks_come_whole(served: Served, own: Peers, folder: Path) -> None:
     assert served.num_served(40) == {"tcp": 0, "nixl": 40, "nixl_failed": 0}
     assert own.fetch(served.address, NAME.replace(".0", ".1"), MOST_BYTES) is None, "it is not there"
     assert 1 <= len(pool(own)._free) == pool(own)._num_memories <= 8
+
+
+@needs_nixl
+def test_a_process_has_one_agent(served: Served) -> None:
+    """Which outlives an epoch: ended after a failure, it may take the process along."""
+    readers = []
+    for _ in range(2):
+        own = Peers(SECRET, uses_nixl=True)
+        assert own.fetch(served.address, NAME, MOST_BYTES)
+        readers.append(pool(own))
+        own.close()
+    assert readers[0] is readers[1] and readers[0]._num_memories == 1
 
 
 @needs_nixl
