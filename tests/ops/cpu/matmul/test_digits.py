@@ -51,7 +51,7 @@ def test_zero_points_cost_no_digits(kind: PublishedKind, has_zeros: bool) -> Non
     x = torch.randn(19, IN).abs().bfloat16()
     numbers = weight.numbers().double()
     error = (products(x, weight).double() - x.double() @ numbers.T).abs()
-    assert (error <= x.double() @ numbers.abs().T * 2**-23).all()
+    assert (error <= x.double() @ numbers.abs().T * 0.75 * 2**-21).all()
 
 
 @kinds
