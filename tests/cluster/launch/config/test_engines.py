@@ -14,35 +14,34 @@ MODEL = {"model": str(ROOT / "configs" / "demo")}
 
 def test_both_have_a_folder_in_shared_memory_that_no_other_application_has() -> None:
     engine = EngineConfig.create(**MODEL)
-    answering, computing = divided(engine, 0.5, "token")
+    answering, computing = divided(engine, 0.5, "token", "secret")
     assert (answering.kv_role, computing.kv_role) == ("consumer", "producer")
     assert answering.kv_offloading_path == computing.kv_offloading_path and is_shared(
         answering.kv_offloading_path or ""
     )
     assert answering.kv_offloading_path_size == computing.kv_offloading_path_size == 0.5
-    other = divided(engine, 0.5, "other token")[0]
+    other = divided(engine, 0.5, "other token", "secret")[0]
     assert other.kv_offloading_path != answering.kv_offloading_path
-    secret = answering.kv_peer_secret
-    assert secret == computing.kv_peer_secret and secret not in (None, other.kv_peer_secret, "token")
-    assert f"{secret}" not in f"{answering!r} {answering}", "no log shows it"
+    assert answering.kv_peer_secret == computing.kv_peer_secret == "secret"
+    assert "secret=" not in f"{answering!r} {answering}", "no log shows it"
     named = engine.model_copy(update={"served_model_name": "another"})
-    assert divided(named, 0.5, "token")[0].kv_offloading_path != answering.kv_offloading_path
+    assert divided(named, 0.5, "token", "secret")[0].kv_offloading_path != answering.kv_offloading_path
 
 
 def test_a_folder_of_theirs_is_used_for_both() -> None:
     engine = EngineConfig.create(**MODEL, kv_offloading_path="/kept")
-    answering, computing = divided(engine, 0.5, "token")
+    answering, computing = divided(engine, 0.5, "token", "secret")
     assert answering == engine
     assert computing == engine.model_copy(update={"kv_role": "producer"})
 
 
 def test_engines_that_end_leave_their_blocks_to_others() -> None:
     engine = EngineConfig.create(**MODEL)
-    told = leaving(engine, 0.5, "token")
-    assert told.kv_leaving_size == 0.5 and told.kv_peer_secret == divided(engine, 1.0, "token")[0].kv_peer_secret
-    answering, computing = divided(told, 1.0, "token")
+    told = leaving(engine, 0.5, "secret")
+    assert told.kv_leaving_size == 0.5 and told.kv_peer_secret == "secret"
+    answering, computing = divided(told, 1.0, "token", "secret")
     assert (answering.kv_leaving_size, computing.kv_leaving_size) == (0.5, 0)
-    assert leaving(engine, 0, "token") == engine
+    assert leaving(engine, 0, "secret") == engine
 
 
 @pytest.mark.parametrize(
@@ -52,4 +51,4 @@ def test_engines_that_end_leave_their_blocks_to_others() -> None:
 )
 def test_blocks_that_cannot_be_moved_are_computed_again(options: dict[str, object]) -> None:
     engine = EngineConfig.create(**MODEL, **options)
-    assert leaving(engine, 0.5, "token") == engine
+    assert leaving(engine, 0.5, "secret") == engine
