@@ -55,7 +55,9 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "gateway": ("api", "checkpoint", "metrics", "replica", "telemetry", "weights", "workers"),
         "batch": ("api",),  # a client of applications, by their handles or by HTTP
         "ingress": ("api",),
-        "launch": ("api", "checkpoint", "download", "gateway", "ingress", "replica", "telemetry", "workers"),
+        "launch": (
+            *("api", "checkpoint", "download", "gateway", "ingress", "replica", "telemetry", "weights", "workers"),
+        ),
         "doctor": ("checkpoint", "download", "ingress", "launch", "workers"),
         "offline": ("checkpoint", "download", "launch", "weights", "workers"),
         "llm": ("offline",),

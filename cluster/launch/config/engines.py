@@ -6,7 +6,7 @@ from ray import serve
 
 from cluster import owner
 from cluster.launch.config.app_config import AppConfig
-from cluster.launch.config.cluster_secret import cluster_secret
+from cluster.launch.config.blocks import divided, leaving, model_secret
 from cluster.launch.config.model_config import ModelConfig
 from cluster.logs import serve_logging
 from cluster.replica.delta_channel.server import BUSY_TURNS, TURN_SECONDS
@@ -14,7 +14,6 @@ from cluster.replica.deployment import END_SECONDS, EngineDeployment
 from cluster.replica.leaving.left_blocks import LEAVE_SECONDS
 from cluster.workers.placement import make_bundles
 from engine.config import EngineConfig
-from engine.offload.shared_folder import peer_secret, shared_folder
 
 ENGINES = EngineDeployment.__name__
 PREFILL_ENGINES = "EnginePrefillDeployment"
@@ -28,7 +27,7 @@ def engines_of(
     """Those that answer, and those that compute prompts for them, if there are to be any. `names`:
     of the two deployments. Raises InvalidConfig.
     """
-    token, secret = owner.this_process().token, peer_secret(f"{cluster_secret()}/{engine.model_name}")
+    token, secret = owner.this_process().token, model_secret(engine.model_name)
     engine = leaving(engine, model.drain_memory, secret)
     if not model.num_prefill_engines:
         return _deployed(names[0], config, model.replicas(), engine), None
@@ -36,30 +35,6 @@ def engines_of(
     answering, computing = divided(engine, model.prefill_memory, token, secret)
     replicas = {"num_replicas": model.num_prefill_engines}
     return _deployed(names[0], config, model.replicas(), answering), _deployed(names[1], config, replicas, computing)
-
-
-def divided(engine: EngineConfig, memory: float, token: str, secret: str) -> tuple[EngineConfig, EngineConfig]:
-    """The configuration of those that answer, and of those that compute prompts. Blocks go by way
-    of `kv_offloading_path`, which both then use as ever, or else `memory` GiB of the node's shared
-    memory, and by `kv_peer_transport` to other nodes; `token`: the application's own; `secret`: its
-    engines' of this model, of any deploy.
-    """
-    if engine.kv_offloading_path is not None:
-        return engine, engine.model_copy(update={"kv_role": "producer"})
-    path = shared_folder(f"{token}/{engine.model_name}")
-    common = {"kv_offloading_path": path, "kv_offloading_path_size": memory, "kv_peer_secret": secret}
-    answering = engine.model_copy(update=common | {"kv_role": "consumer"})
-    return answering, engine.model_copy(update=common | {"kv_role": "producer", "kv_leaving_size": 0.0})
-
-
-def leaving(engine: EngineConfig, memory: float, secret: str) -> EngineConfig:
-    """The configuration of engines that leave the blocks of their requests to others when they are
-    told to end: `memory` GiB at most, none for 0, or where blocks cannot be moved. `secret`: see
-    `divided`.
-    """
-    if not memory or not engine.moves_blocks:
-        return engine
-    return engine.model_copy(update={"kv_leaving_size": memory, "kv_peer_secret": secret})
 
 
 def _deployed(name: str, config: AppConfig, replicas: dict[str, Any], engine_config: EngineConfig) -> serve.Application:

@@ -1,11 +1,13 @@
-"""How a model's engines are told who computes prompts and who answers, and to whom they leave
-blocks.
+"""How a model's engines are told who computes prompts and who answers, to whom they leave blocks,
+and what all of a cluster know.
 """
 
 import pytest
+import ray
 
-from cluster.launch.config.engines import divided, leaving
+from cluster.launch.config.blocks import divided, leaving, model_secret
 from cluster.launch.packages import ROOT
+from cluster.launch.ray_cluster import ray_cluster
 from engine.config import EngineConfig
 from engine.offload.shared_folder import is_shared
 
@@ -52,3 +54,22 @@ def test_engines_that_end_leave_their_blocks_to_others() -> None:
 def test_blocks_that_cannot_be_moved_are_computed_again(options: dict[str, object]) -> None:
     engine = EngineConfig.create(**MODEL, **options)
     assert leaving(engine, 0.5, "secret") == engine
+
+
+@ray.remote(num_cpus=0)
+def secret_of_a_process() -> str:
+    """As Serve builds an application: in a task."""
+    return model_secret("demo")
+
+
+def test_processes_that_build_a_model_after_each_other_tell_its_engines_the_same_secret() -> None:
+    """In one cluster: those of another one do not know it."""
+    alone = model_secret("demo")
+    assert model_secret("demo") == alone != model_secret("other")
+    found = []
+    for _ in range(2):
+        with ray_cluster(num_workers=1):
+            ours = model_secret("demo")
+            assert ours == ray.get(secret_of_a_process.remote()) and ours != model_secret("other")
+            found.append(ours)
+    assert len({alone, *found}) == 3
