@@ -1,5 +1,5 @@
-"""Ray's own store on the head node, which outlives each engine replica and gateway: what they write
-down there of a model's engines.
+"""Ray's own store on the head node, which outlives each engine replica, gateway and deploy: what
+they write down there of a model's engines.
 """
 
 import contextlib
@@ -42,4 +42,4 @@ def _answering() -> Iterator[None]:
     try:
         yield
     except (RayError, OSError) as error:
-        raise NoRecord(f"Ray's head, which knows the weights, does not answer now: {error}") from None
+        raise NoRecord(f"Ray's head, whose store is asked, does not answer now: {error}") from None
