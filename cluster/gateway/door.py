@@ -2,8 +2,9 @@
 engine: in an overload it rejects most requests, so rejections must be quick and cheap.
 
 Two counts of waiting requests are known: that of the engines' reports, a fifth of a second old, and
-the gateway's own requests without a token. The larger one is used. With several gateways both may
-be too low for a moment: a full engine hands the request back, and its gateway keeps it.
+the gateway's own requests without a token, less those that the reports have at a place already,
+whose prompts are being computed. The larger one is used. With several gateways both may be too low
+for a moment: a full engine hands the request back, and its gateway keeps it.
 
 What counts are sequences, each of which takes a place: a request has as many as choices or beams.
 Before it is read, it counts as one.
@@ -34,6 +35,7 @@ class _Fill:
     """What all connected engines reported."""
 
     waiting: Load
+    beginning: Load  # that has places, and no token yet
     queued: float  # sequences of those that no place is free for
     free: Load  # places and cache that nothing waits for
     room: Load  # for what waits, the free places counted in
@@ -65,7 +67,7 @@ class Door:
         fill = self._fill()
         if fill is None:
             return
-        own = self._journals.waiting.load + arriving.load
+        own = self._own(fill, arriving.load)
         wait = self._drain.seconds_for(self._num_queued(fill, own))
         waiting = Load(*map(max, fill.waiting, own))
         num_open = self._journals.num_seqs + arriving.load.num_seqs
@@ -101,7 +103,7 @@ class Door:
         fill = self._fill()
         if fill is None:
             return None
-        own = self._journals.waiting.load + arriving
+        own = self._own(fill, arriving)
         waiting = Load(*map(max, fill.waiting, own))
         num_open = self._journals.num_seqs + arriving.num_seqs
         room, most = min(fill.room.num_seqs - waiting.num_seqs, fill.capacity - num_open), fill.max_waiting
@@ -118,11 +120,16 @@ class Door:
 
     def look(self) -> None:
         """Measure how fast the queue drains. To be called about once a second."""
-        fill, reports, own = self._fill(), self._reports(), self._journals.waiting.load
+        fill, reports = self._fill(), self._reports()
         finished = {report.replica: report.stats.num_seqs_finished for report in reports}
         if any(report.problem is not None or report.is_frozen for report in reports):
             finished = {}  # what ends meanwhile tells nothing of later
-        self._drain.look(finished, time.monotonic(), is_queueing=fill is not None and self._num_queued(fill, own) > 0)
+        is_queueing = fill is not None and self._num_queued(fill, self._own(fill, NOTHING)) > 0
+        self._drain.look(finished, time.monotonic(), is_queueing=is_queueing)
+
+    def _own(self, fill: _Fill, arriving: Load) -> Load:
+        """What waits of this gateway, for a place or for the cache."""
+        return Load(*(max(num, 0) for num in self._journals.waiting.load - fill.beginning)) + arriving
 
     def _left_in_time(self, fill: _Fill, own: Load, num_keys: int) -> float:
         """Sequences that may come without waiting for too long; `own`: what waits of this gateway.
@@ -150,6 +157,7 @@ class Door:
             free, wanted = sum(frees, NOTHING), [stats.num_seqs_waiting for _, stats in limited]
             self._last = _Fill(
                 Load(sum(wanted), sum(stats.num_waiting_tokens for _, stats in limited)),
+                sum((Load(stats.num_seqs_beginning, stats.num_beginning_tokens) for _, stats in limited), NOTHING),
                 sum(max(num - each.num_seqs, 0) for num, each in zip(wanted, frees, strict=True)),
                 free,
                 sum((limits.max_waiting for limits, _ in limited), free),

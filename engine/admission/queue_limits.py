@@ -69,10 +69,14 @@ class QueueLimits:
         return cls(Load(num_seqs or math.inf, num_tokens or math.inf), config.max_num_seqs, config.block_size)
 
     def free(self, stats: EngineStats) -> Load:
-        """What needs not wait: the empty places and the free cache, if nothing waits for them."""
-        if stats.num_requests_waiting or stats.num_requests_swapped:
+        """What is there for those that wait: the empty places and the free cache, unless the cache
+        is what they wait for. What they are given may still take a while: a step computes only so
+        much of their prompts.
+        """
+        num_tokens = stats.num_free_gpu_blocks * self.block_size
+        if stats.num_requests_swapped or stats.num_waiting_tokens > num_tokens:
             return NOTHING
-        return Load(max(self.num_places - stats.num_seqs_running, 0), stats.num_free_gpu_blocks * self.block_size)
+        return Load(max(self.num_places - stats.num_seqs_running, 0), num_tokens)
 
 
 def check_room(room: Load, waiting: Load, more: Load) -> None:

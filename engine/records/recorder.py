@@ -41,6 +41,7 @@ class Recorder:
         self.num_quarantined = 0
         self._in_flight: dict[int, StepRecord] = {}  # by step
         self.events: tuple[Event, ...] = ()  # the last ones; replaced as a whole, so that any thread can read them
+        self._beginning: list[SequenceGroup] = []  # admitted, and had no token when they were last looked at
         self._finished: OrderedDict[str, RequestMetrics] = OrderedDict()
         self._num_finished = 0
         self._num_steps = 0
@@ -68,6 +69,8 @@ class Recorder:
         for group in plan.admitted:
             if group.metrics.first_scheduled_time is None:
                 group.metrics.first_scheduled_time = started
+                if not any(group.request.resume.output_ids):
+                    self._beginning.append(group)
                 group.worked_before = self._worked
                 group.metrics.enter("prefill", started)
         for lane in plan.preempted:
@@ -164,6 +167,7 @@ class Recorder:
         blocks, queues, preemption = scheduler.blocks, scheduler.queues, scheduler.preemption
         shelf, (num_aside, num_aside_tokens) = blocks.last_shelf, scheduler.third_tier.fetching.aside()
         num_fetching, num_fetched = scheduler.third_tier.fetching.counts()
+        num_beginning, num_beginning_tokens = self._count_beginning()
         return EngineStats(
             num_requests_running=len(queues.running_groups),
             num_requests_waiting=queues.waiting.num_requests + num_aside,
@@ -171,6 +175,8 @@ class Recorder:
             num_seqs_running=queues.num_places,
             num_seqs_waiting=queues.num_places_wanted,
             num_seqs_swapped=queues.num_places_swapped,
+            num_seqs_beginning=num_beginning,
+            num_beginning_tokens=num_beginning_tokens,
             num_requests_fetching=num_fetching,
             num_requests_fetched=num_fetched,
             num_waiting_tokens=queues.waiting.num_tokens + num_aside_tokens,
@@ -205,3 +211,14 @@ class Recorder:
             execute_seconds=self._execute_seconds,
             process_seconds=self._process_seconds,
         )
+
+    def _count_beginning(self) -> tuple[int, int]:
+        """Places taken by requests without a token, and the tokens of their prompts."""
+        self._beginning = [
+            group for group in self._beginning if not group.is_over and group.metrics.first_token_time is None
+        ]
+        places = [
+            sum(lane.num_places for lane in group.lanes if lane.status is Status.RUNNING) for group in self._beginning
+        ]
+        tokens = [len(group.prompt_token_ids) for group in self._beginning]
+        return sum(places), sum(num for num, held in zip(tokens, places, strict=True) if held)

@@ -15,6 +15,8 @@ class EngineStats:
     num_seqs_running: int  # current: the places that are taken; a request has as many choices, or beams
     num_seqs_waiting: int  # current, also those whose prompt another choice computes
     num_seqs_swapped: int  # current
+    num_seqs_beginning: int  # current: of those running, whose request has no token yet
+    num_beginning_tokens: int  # current, of the prompts of these requests
     num_requests_fetching: int  # current, of those waiting: for what the third tier has of their prompts
     num_requests_fetched: int  # current, of those waiting: it has been read
     num_waiting_tokens: int  # current, of the prompts of waiting requests

@@ -141,6 +141,40 @@ def test_choices_that_find_a_place_do_not_queue(monkeypatch: pytest.MonkeyPatch)
         engines.door.check_room(ONE, 1.0)
 
 
+def test_whoever_has_a_place_does_not_queue_while_its_prompt_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines(report(), max_queue_seconds=0.3)
+    five_a_second(engines, monkeypatch)
+    begun = {"num_seqs_beginning": 2, "num_beginning_tokens": 20}
+    engines.reports = [report(num_seqs_running=2, num_seqs_finished=45, **begun)]
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(engines.journals.open(request()))
+        assert engines.is_open()
+        with pytest.raises(Overloaded, match=r"timeout=0\.1"):
+            stack.enter_context(engines.journals.open(request()))
+            engines.door.check_room(ONE, 0.1)
+        engines.reports = [report(num_seqs_running=2, num_seqs_waiting=1, num_waiting_tokens=10, **begun)]
+        assert engines.is_open()
+        for _ in range(2):  # three wait, and as many may
+            stack.enter_context(engines.journals.open(request()))
+        assert not engines.is_open()
+
+
+def test_the_drain_rate_is_not_measured_while_nobody_waits_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a prompt takes: it would be that of requests that came one by one."""
+    engines, now = Engines(), 100.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(engines.journals.open(request()))
+        for finished in range(20):
+            begun = {"num_seqs_running": 2, "num_seqs_beginning": 2, "num_beginning_tokens": 20}
+            engines.reports = [report(num_seqs_finished=finished, **begun)]
+            engines.door.look()
+            now += 1.0
+        engines.door.check_room(Load(3, 30), 0.001)  # seconds: it is not known what the queue takes
+
+
 def test_no_key_fills_the_queue() -> None:
     engines = Engines(full(num_seqs_running=2, num_seqs_waiting=0, num_waiting_tokens=0))
     engines.reports[0] = replace(engines.reports[0], limits=QueueLimits(Load(20, 900), num_places=2, block_size=16))
@@ -326,7 +360,7 @@ def test_a_limit_of_time_is_one_of_room(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_is_open_takes_room_whatever_the_engines_report() -> None:
-    engines = Engines(full(num_seqs_running=0, num_seqs_waiting=0))
+    engines = Engines(full(num_seqs_running=0, num_seqs_waiting=0, num_waiting_tokens=0))
     with ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(engines.journals.open(request()))

@@ -33,9 +33,10 @@ def test_by_default_as_much_may_wait_as_may_run() -> None:
     assert limits(max_num_queued_reqs=0, max_num_queued_tokens=0).max_waiting == Load(math.inf, math.inf)
 
 
-def test_what_is_free_needs_not_wait_unless_others_do() -> None:
+def test_what_is_free_is_there_for_those_that_wait_unless_the_cache_is_too_small_for_them() -> None:
     assert limits().free(STATS) == Load(2, 480)
-    assert limits().free(replace(STATS, num_requests_waiting=1)) == NOTHING
+    assert limits().free(replace(STATS, num_requests_waiting=1, num_waiting_tokens=480)) == Load(2, 480)
+    assert limits().free(replace(STATS, num_requests_waiting=1, num_waiting_tokens=481)) == NOTHING
     assert limits().free(replace(STATS, num_requests_swapped=1)) == NOTHING
 
 
@@ -49,6 +50,7 @@ def test_each_choice_takes_a_place() -> None:
         engine.step()
     stats, its = engine.stats(), QueueLimits.of(engine.config, at_first)
     assert (stats.num_requests_running, stats.num_seqs_waiting) == (2, 0)
+    assert (stats.num_seqs_beginning, stats.num_beginning_tokens) == (0, 0)
     assert its.free(stats).num_seqs == 0
     arriving, many = Arriving(), Request("r", [1] * 20, SamplingParams(n=5))
     assert load_of(many, 7) == Load(5, 7)
@@ -91,3 +93,22 @@ def test_what_arrives_counts_until_the_engine_counts_it() -> None:
         arriving.enter(limits(), busy, TWENTY)
     arriving.counted()
     arriving.enter(limits(), busy, TWENTY)
+
+
+def test_those_without_a_token_are_counted_while_they_have_places() -> None:
+    engine = make_engine(Knobs(num_blocks=200, overrides={"max_num_seqs": 8, "max_num_batched_tokens": 16}))
+    for number, output_ids in enumerate(((), (), ([5],))):
+        params = SamplingParams(temperature=0.0, max_tokens=9, ignore_eos=True)
+        add_request(engine, str(number), [number + 1] * 40, params, output_ids=output_ids)
+    seen = set[tuple[int, int, int]]()
+    while engine.stats().num_requests_finished < 3:
+        engine.step()
+        stats = engine.stats()
+        seen.add((stats.num_requests_waiting, stats.num_seqs_beginning, stats.num_beginning_tokens))
+    # The third one goes on with a token that it has had.
+    assert seen == {(2, 1, 40), (1, 1, 40), (0, 0, 0)}
+    add_request(engine, "aborted", [9] * 40, SamplingParams())
+    engine.step()
+    assert engine.stats().num_seqs_beginning == 1
+    engine.abort_request("aborted")
+    assert engine.stats().num_seqs_beginning == 0
