@@ -4,12 +4,15 @@ import pytest
 import yaml
 from ray._common.utils import import_attr
 from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
+from ray.serve._private.deploy_utils import get_app_code_version
+from ray.serve.schema import ServeDeploySchema
 
 from cluster.launch.app import ONE_LOOP, build_app, build_demonstration
 from cluster.launch.packages import ROOT
 from cluster.telemetry.tracing import Telemetry
 from engine.errors import InvalidConfig
 from engine.offload.shared_folder import is_shared
+from tests.documents.snippets import snippet
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,20 @@ def test_serve_builds_what_its_files_name() -> None:
         args = application["args"] | {"insecure_no_key": True, "api_key_file": None}
         built = call_user_app_builder_with_args_if_necessary(builder, args)
         assert built._bound_deployment.name == "GatewayDeployment"
+
+
+def test_serve_keeps_the_engines_where_only_their_number_has_changed() -> None:
+    """As docs/cluster.md has it: what Serve compares is what is below `args`."""
+    file = yaml.safe_load(snippet("docs/cluster.md", "num_replicas: 3").text)
+    (application,) = ServeDeploySchema(**file).applications
+    names = {each.name for each in application.deployments}
+    gateway = build_app(application.args)._bound_deployment
+    ((engine,), *_) = gateway.init_args
+    assert names == {gateway.name, engine._bound_deployment.name}
+    fewer = application.model_copy(update={"deployments": application.deployments[1:]})
+    assert get_app_code_version(fewer) == get_app_code_version(application)
+    other = application.model_copy(update={"args": application.args | {"num_engines": 3}})
+    assert get_app_code_version(other) != get_app_code_version(application)
 
 
 def test_builds_an_application_of_two_deployments() -> None:
