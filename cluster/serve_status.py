@@ -72,6 +72,14 @@ class ServeStatus:
             return bool(states.get(ReplicaState.STARTING, 0))
         return not states.get(ReplicaState.RUNNING, 0) or bool(states.get(ReplicaState.STARTING, 0))
 
+    async def is_deleted(self) -> bool:
+        """Whether the application is; False without an answer."""
+        try:
+            status = await self._application()
+        except (ray.exceptions.RayError, serve.exceptions.RayServeException, TimeoutError):
+            return False
+        return status is None or status.status == ApplicationStatus.DELETING
+
     async def _status(self) -> DeploymentStatusOverview | None:
         """None if Serve's controller does not answer."""
         try:

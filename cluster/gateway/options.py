@@ -14,6 +14,7 @@ class ModelOptions:
     """Of one of an application's models."""
 
     name: str
+    source: str  # where its weights are from: a folder, or a name of a hub's
     lora: Lora = NO_LORA
     prefill_min_tokens: int | None = None  # see `Prefill`; None: there are no engines for that
     prefill_is_shared: bool = True  # see `Prefill`

@@ -46,7 +46,7 @@ class Parts(NamedTuple):
 
 async def start_parts(engines: Sequence[ModelEngines], owner: Owner, options: GatewayOptions) -> Parts:
     """Wait for an engine (see `ServedApplication.make`), and accept requests from then on.
-    `engines`: in the order of `options.models`. Raises as `Http.check`.
+    `engines`: in the order of `options.models`. Raises as `Http.check`, and NoRecord.
     """
     process = enter_replica()
     http = Http(options.http, options.patience)

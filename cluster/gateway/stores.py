@@ -9,6 +9,7 @@ from cluster.gateway.options import GatewayOptions
 from cluster.gateway.streams.response_store import ResponseStoreClient
 from cluster.gateway.streams.shard import end_store
 from cluster.gateway.streams.stream_store import StreamStoreClient
+from cluster.head import runs
 from cluster.weights.groups.receivers import end_receivers
 
 
@@ -30,10 +31,16 @@ class Stores:
         )
 
 
+def begin_anew(app_name: str) -> None:
+    """Let the next deploy be an application without a past. For one of which nothing runs."""
+    runs.end(app_name)
+
+
 def end_actors(app_name: str) -> None:
     """Those that outlive an application's gateways: its store's, and those that hold weights."""
     end_store(app_name)
     end_receivers(app_name)
+    begin_anew(app_name)
 
 
 def _open_batches(files_path: str | None, app_name: str) -> Batches | None:

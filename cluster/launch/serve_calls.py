@@ -8,7 +8,7 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.handle import DeploymentHandle
 
-from cluster.gateway.stores import end_actors
+from cluster.gateway.stores import begin_anew, end_actors
 from cluster.ingress.ingress import Ingress
 from cluster.launch.app import APP_NAME
 from cluster.launch.proxies import Proxies
@@ -41,7 +41,10 @@ def start_serve_alone() -> None:
 
 
 def run(application: serve.Application) -> DeploymentHandle[Any]:
-    """The application's gateways, once all is ready. Raises InvalidConfig."""
+    """The application's gateways, once all is ready. It begins a run of its own, whatever a process
+    that was lost has left. Raises InvalidConfig.
+    """
+    begin_anew(APP_NAME)
     try:
         return serve.run(application, name=APP_NAME, route_prefix="/")
     except RuntimeError as error:

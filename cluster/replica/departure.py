@@ -36,6 +36,7 @@ class Departure:
         self._config = config
         self._patience = patience
         me = serve.get_replica_context()
+        self.app_name = me.app_name
         self._status = ServeStatus(serve.get_deployment_handle(me.deployment, me.app_name))
         self._before: frozenset[str] | None = None  # replicas that ran when it was told to leave, if they are known
         self._has_sigterm = False
@@ -67,6 +68,10 @@ class Departure:
         with suppress(TimeoutError, RayError, ValueError):
             async with asyncio.timeout(HOLD_SECONDS):
                 call_replica(await asyncio.to_thread(find_replica, self._name), "stay")
+
+    async def is_deleted(self) -> bool:
+        """Whether the application is, and no other replica will come."""
+        return is_being_stopped() and await self._status.is_deleted()
 
     async def has_room(self, num_blocks: int) -> bool:
         """Whether the next one can start beside this one; `num_blocks`: of its cache."""

@@ -5,6 +5,7 @@ prompts for engines there, and ends when it is told to, or when its engine has f
 import asyncio
 import logging
 
+from cluster.head import runs
 from cluster.replica.departure import Departure
 from cluster.replica.leaving.left_blocks import LeftBlocks
 from cluster.replica.replica import Replica
@@ -73,6 +74,8 @@ class Life:
         """
         condition, num_blocks = self._replica.condition, self._replica.engine.observer.stats().num_gpu_blocks
         await departure.hold()
+        if await departure.is_deleted():
+            await asyncio.to_thread(runs.end, departure.app_name)
         if not condition.is_stopping and await departure.has_room(num_blocks):
             condition.is_leaving = True
             await departure.wait()

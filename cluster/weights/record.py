@@ -7,8 +7,9 @@ import hashlib
 from dataclasses import dataclass, replace
 
 import msgspec
+from ray import serve
 
-from cluster.weights import head
+from cluster.head import runs, store
 from cluster.weights.groups.update_groups import UpdateGroups
 from cluster.weights.rest import RestRecord
 from engine.checkpoint.sample import weights_digest
@@ -34,15 +35,17 @@ NONE = Change()
 class WeightsRecord:
     """Of one deployment of engines. Methods block, and raise NoRecord."""
 
-    def __init__(self, app_name: str, deployment: str, token: str) -> None:
-        """`token`: of the application's owner, so that the next one of its name begins anew."""
-        run = hashlib.sha256(token.encode()).hexdigest()[:16]
+    def __init__(self, app_name: str, deployment: str, run: str, source: str) -> None:
+        """`run`: of the application (`cluster.head.runs`); `source`: where the model's own weights
+        are from. Those of another one, under the same name, are others.
+        """
         self.groups = UpdateGroups(app_name, deployment)  # in which trainers give them other weights
-        self._prefix = f"{app_name}/{run}/{deployment}".encode()
+        own = hashlib.sha256(source.encode()).hexdigest()[:16]
+        self._prefix = f"weights/{app_name}/{run}/{deployment}/{own}".encode()
         self.rest = RestRecord(self._prefix)
 
     def read(self) -> Change:
-        value = head.read(self._prefix)
+        value = store.read(self._prefix)
         return NONE if value is None else msgspec.json.decode(value, type=Change)
 
     def write(self, number: int, weights: Weights | None) -> bool:
@@ -54,13 +57,13 @@ class WeightsRecord:
         are_objects = weights is not None and weights.folder is None
         version = None if weights is None else weights.version
         change = Change(number, None if are_objects else weights, version, are_elsewhere=are_objects)
-        head.write(self._prefix, msgspec.json.encode(change))
+        store.write(self._prefix, msgspec.json.encode(change))
         return True
 
     def claim(self, at_least: int) -> int:
         """A number for a change, higher than those before, that nobody else gets."""
         number = at_least
-        while not head.claim(self._prefix + f"/{number}".encode()):
+        while not store.claim(self._prefix + f"/{number}".encode()):
             number += 1
         return number
 
@@ -75,3 +78,11 @@ def last_change(record: WeightsRecord) -> Change:
         if weights_digest(weights.folder) == weights.sample:
             return change
     return replace(change, weights=None, are_elsewhere=True)
+
+
+def own_record(token: str, source: str) -> WeightsRecord:
+    """That of this process' Serve replica. `token`: of the owner of its deploy; `source`: see
+    `WeightsRecord`. Raises NoRecord.
+    """
+    me = serve.get_replica_context()
+    return WeightsRecord(me.app_name, me.deployment, runs.run_of(me.app_name, token), source)

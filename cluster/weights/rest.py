@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cluster.weights import head
+from cluster.head import store
 from engine.frontend.intermission import TAGS, Mode
 
 
@@ -61,18 +61,18 @@ class RestRecord:
 
     def read(self) -> Rest:
         """After the last call."""
-        rest = _decoded(head.read(self._prefix)) or RUNS  # or after one of the last
-        while (later := _decoded(head.read(self._key(rest.number + 1)))) is not None:
+        rest = _decoded(store.read(self._prefix)) or RUNS  # or after one of the last
+        while (later := _decoded(store.read(self._key(rest.number + 1)))) is not None:
             rest = later
         return rest
 
     def change(self, what: str, *arguments: Any) -> Rest:
         """What every replica of these engines is to be told, also one that is yet to start."""
         before = self.read()
-        while not head.claim(self._key(before.number + 1), msgspec.json.encode(before.after(what, *arguments))):
+        while not store.claim(self._key(before.number + 1), msgspec.json.encode(before.after(what, *arguments))):
             before = self.read()
         rest = before.after(what, *arguments)
-        head.write(self._prefix, msgspec.json.encode(rest))
+        store.write(self._prefix, msgspec.json.encode(rest))
         return rest
 
     def _key(self, number: int) -> bytes:

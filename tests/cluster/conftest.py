@@ -1,4 +1,4 @@
-"""What tests of ranks on Ray share."""
+"""What tests of ranks on Ray share, and of what its head keeps."""
 
 import shutil
 import tempfile
@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from cluster.head import store
 from cluster.launch.node.own_cluster import started
 from engine.worker.local_executor import LocalExecutor
+from tests.cluster.head.key_values import KeyValues
 from tests.cluster.workers.ranks import ROOT, make_config, run
 
 
@@ -43,3 +45,11 @@ def expected() -> list[list[int]]:
     tokens = run(executor)
     executor.shutdown()
     return tokens
+
+
+@pytest.fixture
+def key_values(monkeypatch: pytest.MonkeyPatch) -> KeyValues:
+    """In place of Ray's own store."""
+    values = KeyValues()
+    monkeypatch.setattr(store, "internal_kv", values)
+    return values

@@ -10,14 +10,11 @@ from typing import Protocol
 from urllib.parse import quote
 
 import msgspec
-from ray.exceptions import RayError
-from ray.experimental import internal_kv
 
 from cluster.api.errors import Unavailable
-from cluster.owner import Owner
+from cluster.head import store
 from engine.request import Adapter
 
-NAMESPACE = b"squadron-adapter-changes"
 KEPT = 16  # versions of what is stored
 RETRY_AFTER = 5.0  # seconds
 
@@ -30,7 +27,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class AdapterStore(Protocol):
-    """The last change of each adapter name since the application was started."""
+    """The last change of each adapter name in the application's run."""
 
     async def swap(self, name: str, before: Change | None, after: Change | None) -> bool:
         """Store `after` (None: nothing of the name) if `before` is what is stored; whether `after`
@@ -46,12 +43,12 @@ class RayAdapterStore:
     Ray's store tells the second one that is added under a number that it came too late.
     """
 
-    def __init__(self, app_name: str, owner: Owner, model: str) -> None:
-        """`owner`: of the application, so that the next one of its name begins anew; `model`: the
-        name of the one that the adapters are of.
+    def __init__(self, app_name: str, run: str, model: str, source: str) -> None:
+        """`run`: of the application (`cluster.head.runs`); `model`: the name of the one that the
+        adapters are of, and `source` where its weights are from.
         """
-        run = hashlib.sha256(owner.token.encode()).hexdigest()[:16]
-        self._prefix = f"{app_name}/{run}/{quote(model, safe='')}/".encode()
+        own = hashlib.sha256(source.encode()).hexdigest()[:16]
+        self._prefix = f"adapters/{app_name}/{run}/{quote(model, safe='')}/{own}/".encode()
 
     async def swap(self, name: str, before: Change | None, after: Change | None) -> bool:
         with _answering():
@@ -74,25 +71,21 @@ class RayAdapterStore:
 
     def _last(self) -> tuple[int, dict[str, Change]]:
         """Its number, and what is stored."""
-        while numbers := self._numbers():
-            value = internal_kv._internal_kv_get(self._key(max(numbers)), namespace=NAMESPACE)
+        while numbers := store.numbers(self._prefix):
+            value = store.read(self._key(max(numbers)))
             if value is not None:  # otherwise many others came since
                 return max(numbers), msgspec.json.decode(value, type=dict[str, Change])
         return 0, {}
 
     def _add(self, number: int, changes: dict[str, Change]) -> bool:
         """False if another one has the number, or had it."""
-        if internal_kv._internal_kv_put(self._key(number), msgspec.json.encode(changes), False, namespace=NAMESPACE):
+        if not store.claim(self._key(number), msgspec.json.encode(changes)):
             return False
-        numbers = self._numbers()
+        numbers = store.numbers(self._prefix)
         is_late = max(numbers, default=number) >= number + KEPT
         for old in [number] if is_late else [each for each in numbers if each <= number - KEPT]:
-            internal_kv._internal_kv_del(self._key(old), namespace=NAMESPACE)
+            store.delete(self._key(old))
         return not is_late
-
-    def _numbers(self) -> list[int]:
-        keys = internal_kv._internal_kv_list(self._prefix, namespace=NAMESPACE)
-        return [int(key.removeprefix(self._prefix)) for key in keys]
 
     def _key(self, number: int) -> bytes:
         return self._prefix + str(number).encode()
@@ -103,6 +96,6 @@ def _answering() -> Iterator[None]:
     """Raises Unavailable where Ray does not answer."""
     try:
         yield
-    except (RayError, OSError):
+    except store.NoRecord:
         message = "Ray's head, which knows the adapters, does not answer now"
         raise Unavailable(message, code="not_ready", retry_after=RETRY_AFTER) from None

@@ -7,11 +7,11 @@ from typing import Any
 
 from cluster.api.errors import Unavailable
 from cluster.gateway.engines.any_replica import AnyReplica
+from cluster.head.store import NoRecord
 from cluster.replica.calls.engines import Engines
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.weights.asked import AskedWeights, Done
 from cluster.weights.groups.messages import Meeting
-from cluster.weights.head import NoRecord
 from engine.executor import Weights
 
 logger = logging.getLogger("squadron.gateway")

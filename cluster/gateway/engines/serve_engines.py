@@ -21,10 +21,10 @@ logger = logging.getLogger("squadron.gateway")
 class ServeEngines:
     """The engine replicas behind a Serve handle."""
 
-    def __init__(self, engines: DeploymentHandle[Any], token: str) -> None:
-        """`token`: of the application's owner."""
+    def __init__(self, engines: DeploymentHandle[Any], run: str, source: str) -> None:
+        """`run` and `source`: see `WeightsRecord`."""
         self._engines = engines
-        self.record = WeightsRecord(engines.app_name, engines.deployment_name, token)
+        self.record = WeightsRecord(engines.app_name, engines.deployment_name, run, source)
         self._status = ServeStatus(engines)
         self._introductions = Introductions(self._connect_all)
 

@@ -10,6 +10,7 @@ from cluster.gateway.models.peers import PeerGateways
 from cluster.gateway.models.served import Served
 from cluster.gateway.options import GatewayOptions
 from cluster.gateway.prefill.spare_engines import ModelEngines
+from cluster.head import runs
 from cluster.owner import Owner
 
 SETTLE_SECONDS = 10.0  # after the first model's engine, in which those of the others may be there, too
@@ -39,16 +40,20 @@ class ServedApplication:
         cls, engines: Sequence[ModelEngines], owner: Owner, options: GatewayOptions, process: str
     ) -> "ServedApplication":
         """Once there is an engine of one model, and had time to be of the others. `engines`: in the
-        order of `options.models`; `process`: see `Observers.configured`.
+        order of `options.models`; `owner`: of the deploy; `process`: see `Observers.configured`.
+        Raises NoRecord.
         """
+        app_name = engines[0][0].app_name
+        run = await asyncio.to_thread(runs.run_of, app_name, owner.token)
         makings = [
-            asyncio.create_task(Served.make(handles, owner, own, options, process))
+            asyncio.create_task(Served.make(handles, run, own, options, process))
             for handles, own in zip(engines, options.models, strict=True)
         ]
         _, later = await asyncio.wait(makings, return_when=asyncio.FIRST_COMPLETED)
         if later:
             _, later = await asyncio.wait(later, timeout=SETTLE_SECONDS)
         there = [making.result() for making in makings if making not in later]
+        there[0].gateway.spawn(runs.keep(app_name, run))
         return cls(there, [making for making in makings if making in later], options)
 
     async def start(self) -> None:

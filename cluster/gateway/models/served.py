@@ -12,7 +12,6 @@ from cluster.gateway.models.peers import look_for_adapters
 from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.options import GatewayOptions, ModelOptions
 from cluster.gateway.prefill.spare_engines import ModelEngines, prefill_engines
-from cluster.owner import Owner
 
 
 class Served(NamedTuple):
@@ -25,14 +24,16 @@ class Served(NamedTuple):
     async def make(
         cls,
         handles: ModelEngines,
-        owner: Owner,
+        run: str,
         own: ModelOptions,
         options: GatewayOptions,
         process: str,
     ) -> "Served":
-        """Once there is an engine. `own`: of this model; `process`: see `Observers.configured`."""
+        """Once there is an engine. `run`: of the application; `own`: of this model; `process`: see
+        `Observers.configured`.
+        """
         engines, others = handles
-        replicas = ServeEngines(engines, owner.token)
+        replicas = ServeEngines(engines, run, own.source)
         adapters = Adapters(own.lora.given)
         model = Model(name=own.name, adapters=adapters, **await replicas.model_info())
         observers = Observers.configured(
@@ -44,12 +45,12 @@ class Served(NamedTuple):
             patience=options.patience,
             max_queue_seconds=options.max_queue_seconds,
             observers=observers,
-            prefill=prefill_engines(others, owner.token, own),
+            prefill=prefill_engines(others, run, own),
             starts_for_requests=own.starts_for_requests,
         )
         loading = None
         if own.lora.loadable is not None:
-            store = RayAdapterStore(engines.app_name, owner, model.name)
+            store = RayAdapterStore(engines.app_name, run, model.name, own.source)
             loading = AdapterLoading(
                 adapters,
                 own.lora.loadable,

@@ -19,8 +19,8 @@ class SpareEngines(ServeEngines):
         return
 
 
-def prefill_engines(handle: DeploymentHandle[Any] | None, token: str, own: ModelOptions) -> PrefillEngines | None:
-    """`token`: of the application's owner; `own`: of the model."""
+def prefill_engines(handle: DeploymentHandle[Any] | None, run: str, own: ModelOptions) -> PrefillEngines | None:
+    """`run`: of the application; `own`: of the model."""
     if handle is None or own.prefill_min_tokens is None:
         return None
-    return PrefillEngines(SpareEngines(handle, token), own.prefill_min_tokens, own.prefill_is_shared)
+    return PrefillEngines(SpareEngines(handle, run, own.source), own.prefill_min_tokens, own.prefill_is_shared)

@@ -10,7 +10,7 @@ import secrets
 import ray
 
 from cluster import owner
-from cluster.weights import head
+from cluster.head import store
 from engine.config import EngineConfig
 from engine.offload.shared_folder import peer_secret, shared_folder
 
@@ -27,10 +27,10 @@ def model_secret(model_name: str) -> str:
 def _cluster_secret() -> str:
     if ray.is_initialized():
         try:
-            head.claim(_KEY, secrets.token_hex(32).encode())
-            if (found := head.read(_KEY)) is not None:
+            store.claim(_KEY, secrets.token_hex(32).encode())
+            if (found := store.read(_KEY)) is not None:
                 return found.decode()
-        except head.NoRecord:
+        except store.NoRecord:
             pass
     return owner.this_process().token
 

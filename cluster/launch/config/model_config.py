@@ -138,6 +138,7 @@ class ModelConfig(BaseModel):
         lora = read_lora(self.lora_modules, self.lora_roots, engine)
         return ModelOptions(
             engine.model_name,
+            engine.model,
             lora,
             least,
             prefill_is_shared=engine.kv_offloading_path is None,

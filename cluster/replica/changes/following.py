@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from cluster.head.store import NoRecord
 from cluster.replica.changes.resting import Resting
 from cluster.replica.changes.start import Start
 from cluster.replica.condition import Condition
 from cluster.weights.asked import Done
-from cluster.weights.head import NoRecord
 from cluster.weights.record import Change, WeightsRecord
 from engine.executor import Weights
 

@@ -7,9 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ray import serve
-
-from cluster.weights.record import NONE, Change, WeightsRecord, last_change
+from cluster.weights.record import NONE, Change, WeightsRecord, last_change, own_record
 from cluster.weights.rest import RUNS, Rest
 from cluster.workers.executor import make_executor, with_model_here
 from engine.config import EngineConfig
@@ -33,7 +31,7 @@ class Start:
         outside Serve. Raises InvalidConfig, NoRecord.
         """
         config = with_own_folder(config)
-        record = None if token is None else _own_record(token)
+        record = None if token is None else await asyncio.to_thread(own_record, token, config.model)
         change = NONE if record is None else await asyncio.to_thread(last_change, record)
         config = await asyncio.to_thread(with_model_here, config, logger.info)
         rest = RUNS if record is None else await asyncio.to_thread(record.rest.read)
@@ -53,9 +51,3 @@ def with_own_folder(config: EngineConfig) -> EngineConfig:
     if not config.kv_leaving_size or config.stores_for_others:
         return config
     return config.model_copy(update={"kv_leaving_path": new_folder()})
-
-
-def _own_record(token: str) -> WeightsRecord:
-    """That of this process' Serve replica."""
-    me = serve.get_replica_context()
-    return WeightsRecord(me.app_name, me.deployment, token)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cluster.weights import head
+from cluster.head import store
 from cluster.weights.record import WeightsRecord
 from cluster.weights.rest import RUNS, Rest
 
@@ -37,16 +37,16 @@ def test_what_an_engine_is_told_that_starts_later(told: list[Any], calls: list[A
 
 
 def test_the_last_call_counts_for_one_run_of_the_application(key_values) -> None:
-    record = WeightsRecord("squadron", "engines", "token").rest
+    record = WeightsRecord("squadron", "engines", "run", "/model").rest
     assert record.read() == RUNS
     assert record.change("sleep", 2, "abort") == Rest(1, sleep_level=2)
     assert record.change("wake_up", ["weights"]) == Rest(2, sleep_level=2, awake=("weights",))
     assert record.read() == Rest(2, sleep_level=2, awake=("weights",))
-    assert WeightsRecord("squadron", "engines", "of the next one").rest.read() == RUNS
+    assert WeightsRecord("squadron", "engines", "the next run", "/model").rest.read() == RUNS
 
 
 def test_of_two_calls_at_the_same_time_one_follows_the_other(key_values) -> None:
-    record = WeightsRecord("squadron", "engines", "token").rest
+    record = WeightsRecord("squadron", "engines", "run", "/model").rest
     with ThreadPoolExecutor() as pool:
         told = [pool.submit(record.change, *call) for call in [("pause", "keep"), ("sleep", 1, "abort")] * 20]
     assert sorted(each.result().number for each in told) == list(range(1, 41))
@@ -56,8 +56,8 @@ def test_of_two_calls_at_the_same_time_one_follows_the_other(key_values) -> None
 def test_a_gateway_that_dies_before_it_has_written_where_the_last_call_is_has_made_it(
     key_values, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = WeightsRecord("squadron", "engines", "token").rest
+    record = WeightsRecord("squadron", "engines", "run", "/model").rest
     record.change("pause", "keep")
-    monkeypatch.setattr(head, "write", lambda *_: None)
+    monkeypatch.setattr(store, "write", lambda *_: None)
     record.change("sleep", 1, "abort")
     assert record.read() == Rest(2, pause="keep", sleep_level=1)

@@ -1,4 +1,4 @@
-"""Engine replicas come and go, with the load or by hand, and no answer changes."""
+"""Engine replicas come and go with the load, and no answer changes."""
 
 import threading
 from collections.abc import Iterator
@@ -9,18 +9,11 @@ from typing import Any
 import httpx
 import openai
 import pytest
-import yaml
-from ray import serve
-from ray.serve._private.api import _get_global_client
-from ray.serve.schema import ServeDeploySchema
 
-from cluster.ingress.choice import DEFAULT_WISH, listening
 from cluster.launch.app import build_app
 from cluster.launch.ray_cluster import ray_cluster
-from cluster.launch.serve_calls import start_serve
 from cluster.launch.serving import serving
 from cluster.sockets import LOOPBACK
-from tests.documents.snippets import snippet
 from tests.end_to_end.chaos.app import DEMO
 from tests.end_to_end.conftest import free_port
 from tests.end_to_end.test_replica_lost import wait_until
@@ -143,41 +136,3 @@ def test_none_until_somebody_asks() -> None:
         wait_until(lambda: num_engines(url) == 0, "an engine stays that has nothing to do")
         assert httpx.get(f"{url}/health").status_code == 200  # or a load balancer would send no more requests
         assert ask(url, QUESTIONS[0]) == expected
-
-
-@pytest.mark.long
-def test_their_number_is_changed_and_the_others_stay() -> None:
-    """By what Serve's file has beside `args`, as docs/cluster.md has it."""
-    port = free_port()
-    url = f"http://{LOOPBACK}:{port}"
-    with ray_cluster(num_workers=6), listening(DEFAULT_WISH, LOOPBACK) as ingress:
-        start_serve(ingress, port, "text")
-        try:
-            deploy(1)
-            wait_until(lambda: is_ready(url), "the application does not start")
-            (first,) = engines(url)
-            long = {question: ask(url, question, LONG) for question in QUESTIONS[:2]}
-            deploy(2)
-            wait_until(lambda: num_engines(url) == 2, "there are no two engines")
-            assert first["replica"] in {each["replica"] for each in engines(url)}
-            with asking(url, long, LONG) as answered:
-                deploy(1)
-                wait_until(lambda: num_engines(url) == 1, "there is not one engine again")
-            assert set(answered) == set(long)
-        finally:
-            serve.shutdown()
-
-
-def deploy(num_engines: int) -> None:
-    file = yaml.safe_load(snippet("docs/cluster.md", "num_replicas: 3").text)
-    (application,) = file["applications"]
-    application["args"]["engine"] |= ENGINE
-    application["deployments"] = [{"name": "EngineDeployment", "num_replicas": num_engines}]
-    _get_global_client().deploy_apps(ServeDeploySchema(**file), _blocking=False)
-
-
-def is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=SECONDS).status_code == 200 and bool(engines(url))
-    except httpx.TransportError:
-        return False

@@ -24,7 +24,7 @@ def test_patience_reaches_the_application(given: list[str], seconds: float) -> N
 def test_the_number_of_shards_reaches_the_application(given: list[str], number: int) -> None:
     models, server = configure(_parser().parse_args(["serve", str(DEMO), "--num-gateways", "16", *given]))
     config = AppConfig(**application(server, models, ()))
-    assert config.gateway_options((ModelOptions("demo"),)).num_store_shards == number
+    assert config.gateway_options((ModelOptions("demo", "configs/demo"),)).num_store_shards == number
 
 
 def test_what_to_observe_reaches_the_application() -> None:

@@ -1,56 +1,21 @@
 """Ray's own store of what was loaded and unloaded, here a dictionary in its place."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
-from cluster import owner
 from cluster.gateway.adapters import store
 from engine.request import Adapter
+from tests.cluster.head.key_values import KeyValues
 
 MINE = Adapter("mine", "/adapters/mine", "00", 8)
 
 
-class KeyValues(dict[tuple[bytes, bytes], bytes]):
-    """`ray.experimental.internal_kv`. `then`: what is done after the next list of keys is made."""
-
-    then: Callable[[], object] | None = None
-
-    def _internal_kv_put(self, key: bytes, value: bytes, overwrite: bool, *, namespace: bytes) -> bool:
-        """Whether there was one."""
-        if (namespace, key) in self and not overwrite:
-            return True
-        is_there = (namespace, key) in self
-        self[namespace, key] = value
-        return is_there
-
-    def _internal_kv_get(self, key: bytes, *, namespace: bytes) -> bytes | None:
-        return self.get((namespace, key))
-
-    def _internal_kv_del(self, key: bytes, *, namespace: bytes) -> None:
-        self.pop((namespace, key), None)
-
-    def _internal_kv_list(self, prefix: bytes, *, namespace: bytes) -> list[bytes]:
-        found = [key for where, key in self if where == namespace and key.startswith(prefix)]
-        then, self.then = self.then, None
-        if then is not None:
-            then()
-        return found
-
-
-@pytest.fixture
-def values(monkeypatch: pytest.MonkeyPatch) -> KeyValues:
-    values = KeyValues()
-    monkeypatch.setattr(store, "internal_kv", values)
-    return values
-
-
 def of_model(model: str) -> store.RayAdapterStore:
-    return store.RayAdapterStore("squadron", owner.this_process(), model)
+    return store.RayAdapterStore("squadron", "run", model, f"/{model}")
 
 
-async def test_models_whose_names_begin_alike_have_their_own(values: KeyValues) -> None:
+async def test_models_whose_names_begin_alike_have_their_own(key_values: KeyValues) -> None:
     of_chat, of_all = of_model("Qwen/chat"), of_model("Qwen")
     assert await of_chat.swap("a/b", None, change := store.Change(MINE, "1f"))
     assert await of_all.read() == {}
@@ -59,7 +24,7 @@ async def test_models_whose_names_begin_alike_have_their_own(values: KeyValues) 
     assert await of_chat.read() == {}
 
 
-async def test_only_what_was_expected_is_changed(values: KeyValues) -> None:
+async def test_only_what_was_expected_is_changed(key_values: KeyValues) -> None:
     own = of_model("Qwen")
     first, second = store.Change(MINE, "1"), store.Change(MINE, "2")
     assert not await own.swap("mine", first, second)
@@ -70,7 +35,7 @@ async def test_only_what_was_expected_is_changed(values: KeyValues) -> None:
     assert await own.swap("mine", first, second) and await own.read() == {"mine": second}
 
 
-async def test_of_many_at_once_each_name_has_one_and_none_is_lost(values: KeyValues) -> None:
+async def test_of_many_at_once_each_name_has_one_and_none_is_lost(key_values: KeyValues) -> None:
     """From as many threads."""
     stores = [of_model("Qwen") for _ in range(6)]
     swaps = [own.swap(name, None, store.Change(MINE, f"{i}")) for name in "abc" for i, own in enumerate(stores)]
@@ -80,7 +45,7 @@ async def test_of_many_at_once_each_name_has_one_and_none_is_lost(values: KeyVal
 
 
 @pytest.mark.parametrize("num_others", [1, store.KEPT - 1, store.KEPT, 3 * store.KEPT])
-async def test_who_was_slow_undoes_nothing(values: KeyValues, num_others: int) -> None:
+async def test_who_was_slow_undoes_nothing(key_values: KeyValues, num_others: int) -> None:
     """Others change the store so often, once this one has looked, that its number is free."""
     own, other = of_model("Qwen"), of_model("Qwen")
 
@@ -88,7 +53,7 @@ async def test_who_was_slow_undoes_nothing(values: KeyValues, num_others: int) -
         for i in range(num_others):
             assert other._swap(f"{i % 3}", other._last()[1].get(f"{i % 3}"), store.Change(MINE, f"{i}"))
 
-    values.then = change
+    key_values.then = change
     assert await own.swap("mine", None, store.Change(MINE, "own"))
     assert sorted(await other.read()) == sorted({f"{i % 3}" for i in range(num_others)} | {"mine"})
-    assert len(values) <= store.KEPT
+    assert len(key_values) <= store.KEPT

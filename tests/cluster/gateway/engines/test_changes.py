@@ -10,9 +10,9 @@ import pytest
 
 from cluster.api.errors import Unavailable
 from cluster.gateway.engines.changes import Changes
+from cluster.head.store import NoRecord
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.weights.asked import AskedWeights, Done
-from cluster.weights.head import NoRecord
 from cluster.weights.record import NONE, Change
 from cluster.weights.rest import RUNS, Rest
 from engine.executor import Weights

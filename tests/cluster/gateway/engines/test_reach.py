@@ -70,7 +70,7 @@ class EnginesOf(ServeEngines):
 
     def __init__(self, handle: Handle) -> None:
         told: Any = handle
-        super().__init__(told, "token")
+        super().__init__(told, "run", "/model")
         self._handle = handle
 
     async def num_running(self) -> int:

@@ -59,7 +59,7 @@ class Engines(ServeEngines):
         """`running`: what Serve's controller says, each time that it is asked; the last one for
         ever.
         """
-        super().__init__(handle, "token")  # type: ignore[arg-type]
+        super().__init__(handle, "run", "/model")  # type: ignore[arg-type]
         self._said = list(running)
 
     async def are_running(self) -> bool:

@@ -21,7 +21,7 @@ from cluster.replica.delta_channel.messages import GatewayAddress
 from engine.request import Adapter
 
 OPTIONS = GatewayOptions(
-    models=(ModelOptions("first"), ModelOptions("second")),
+    models=(ModelOptions("first", "/first"), ModelOptions("second", "/second")),
     max_attempts=1,
     patience=1,
     max_queue_seconds=0,

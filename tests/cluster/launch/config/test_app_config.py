@@ -55,7 +55,7 @@ def test_what_contradicts_itself_is_refused(more: dict[str, object], sentence: s
 )
 def test_the_store_has_a_shard_for_every_few_gateways(given: dict[str, int], num_shards: int) -> None:
     config = read_app_config({"engine": ENGINE, **given})
-    assert config.gateway_options((ModelOptions("demo"),)).num_store_shards == num_shards
+    assert config.gateway_options((ModelOptions("demo", "configs/demo"),)).num_store_shards == num_shards
 
 
 def test_the_keys_are_those_of_the_file_of_serve() -> None:

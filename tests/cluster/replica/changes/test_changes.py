@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from cluster.head.store import NoRecord
 from cluster.replica.changes.changes import Changes
-from cluster.weights.head import NoRecord
 from cluster.weights.record import NONE, Change
 from cluster.weights.rest import RUNS, Rest
 from engine.errors import InvalidConfig

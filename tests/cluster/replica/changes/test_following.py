@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from cluster.head.store import NoRecord
 from cluster.replica.changes import following
 from cluster.replica.changes.following import Following, Update
 from cluster.weights.asked import Done
-from cluster.weights.head import NoRecord
 from cluster.weights.record import Change
 from cluster.weights.rest import RUNS, Rest
 from engine.executor import Weights

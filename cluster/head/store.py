@@ -1,5 +1,5 @@
 """Ray's own store on the head node, which outlives each engine replica, gateway and deploy: what
-they write down there of a model's engines.
+they write down there of an application.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from ray.experimental import internal_kv
 
 from engine.errors import SquadronError
 
-NAMESPACE = b"squadron-weights"
+NAMESPACE = b"squadron"
 
 
 class NoRecord(SquadronError):
@@ -35,6 +35,19 @@ def claim(key: bytes, value: bytes = b"") -> bool:
     with _answering():
         exists: bool = internal_kv._internal_kv_put(key, value, False, namespace=NAMESPACE)
     return not exists
+
+
+def delete(key: bytes) -> None:
+    """Of no effect if it is not there. Raises NoRecord."""
+    with _answering():
+        internal_kv._internal_kv_del(key, namespace=NAMESPACE)
+
+
+def numbers(prefix: bytes) -> list[int]:
+    """Of the keys that are the prefix and a number. Raises NoRecord."""
+    with _answering():
+        keys = internal_kv._internal_kv_list(prefix, namespace=NAMESPACE)
+    return [int(key.removeprefix(prefix)) for key in keys]
 
 
 @contextlib.contextmanager

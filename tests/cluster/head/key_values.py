@@ -1,0 +1,29 @@
+"""A dictionary in place of Ray's own store."""
+
+from collections.abc import Callable
+
+
+class KeyValues(dict[bytes, bytes]):
+    """`ray.experimental.internal_kv`. `then`: what is done after the next list of keys is made."""
+
+    then: Callable[[], object] | None = None
+
+    def _internal_kv_put(self, key: bytes, value: bytes, overwrite: bool, *, namespace: bytes) -> bool:
+        """Whether there was one."""
+        exists = key in self
+        if overwrite or not exists:
+            self[key] = value
+        return exists
+
+    def _internal_kv_get(self, key: bytes, *, namespace: bytes) -> bytes | None:
+        return self.get(key)
+
+    def _internal_kv_del(self, key: bytes, *, namespace: bytes) -> None:
+        self.pop(key, None)
+
+    def _internal_kv_list(self, prefix: bytes, *, namespace: bytes) -> list[bytes]:
+        found = [key for key in self if key.startswith(prefix)]
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+        return found
