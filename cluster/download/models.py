@@ -2,17 +2,15 @@
 and its revision, once; every other process fetches the same, on its own node.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cluster.checkpoint.plan import make_plan
 from cluster.checkpoint.size import Plan
 from cluster.download.choice import Share
-from cluster.download.fetch import fetch
-from cluster.download.node_lock import Tell, node_lock, say
-from cluster.download.outline import make_outline
-from cluster.download.records import Records
-from cluster.download.stores import open_store, pin, remember
+from cluster.download.disk.folders import fetched_folder, outlined_folder, room_for_all
+from cluster.download.node_lock import Tell, say
+from cluster.download.stores import pin
 from engine.config import EngineConfig, remote_name
 from engine.errors import InvalidConfig
 
@@ -28,13 +26,7 @@ def _outlined(config: EngineConfig, tell: Tell) -> EngineConfig:
     config = _pinned(config, tell)
     if config.source is None:
         return config
-    records, has_weights = Records(config.download_dir), config.load_format != "dummy"
-    folder = records.folder(config.source, has_weights) or records.outline(config.source, has_weights)
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        store = open_store(config.source, config.download_dir)
-        folder = make_outline(store, folder, tell, has_weights=has_weights)
-    return config.model_copy(update={"model": str(folder)})
+    return config.model_copy(update={"model": str(outlined_folder(config, config.source, tell))})
 
 
 def fetched(config: EngineConfig, tell: Tell = say, share: Share | None = None) -> EngineConfig:
@@ -43,34 +35,31 @@ def fetched(config: EngineConfig, tell: Tell = say, share: Share | None = None) 
     here; one process of a node does so, the others wait. Unchanged if it was a folder already.
     Raises InvalidConfig.
     """
-    found = _fetched(config, tell, share)
-    if share is not None and not share.has_last:
-        return found
-    return _also_draft(found, lambda draft: _fetched(draft, tell, None))
+    return all_fetched([config], tell, share)[0]
+
+
+def all_fetched(
+    configs: Sequence[EngineConfig], tell: Tell = say, share: Share | None = None
+) -> tuple[EngineConfig, ...]:
+    """`fetched` of each; none is begun if the disks have too little room for all of them. Raises
+    InvalidConfig.
+    """
+    has_last = share is None or share.has_last
+    configs = [pinned(config, tell) if has_last else _pinned(config, tell) for config in configs]
+    parts = [(config, share) for config in configs]
+    parts += [(config.draft, None) for config in configs if has_last and config.draft is not None]
+    with room_for_all(parts, tell):
+        found = tuple(_fetched(config, tell, share) for config in configs)
+        if not has_last:
+            return found
+        return tuple(_also_draft(config, lambda draft: _fetched(draft, tell, None)) for config in found)
 
 
 def _fetched(config: EngineConfig, tell: Tell, share: Share | None) -> EngineConfig:
     config = _pinned(config, tell)
     if config.source is None:
         return config
-    records = Records(config.download_dir)
-    folder = _folder(config, config.source, records, share)
-    if folder is None:
-        with node_lock(records.lock(config.source), config.source, tell):
-            folder = _folder(config, config.source, records, share)
-            if folder is None:
-                folder = _fetch(config, config.source, records, share, tell)
-    return config.model_copy(update={"model": str(folder)})
-
-
-def _folder(config: EngineConfig, source: str, records: Records, share: Share | None) -> Path | None:
-    """Where it is on this node; None if it is not. Raises InvalidConfig."""
-    has_weights = config.load_format != "dummy"
-    folder = records.folder(source, has_weights)
-    if folder is not None or share is None or not has_weights or (some := records.share(source)) is None:
-        return folder
-    folder, files = some
-    return folder if files.keys() >= share.weight_files(folder) else None
+    return config.model_copy(update={"model": str(fetched_folder(config, config.source, share, tell))})
 
 
 def pinned(config: EngineConfig, tell: Tell = say) -> EngineConfig:
@@ -105,13 +94,3 @@ def planned(config: EngineConfig) -> tuple[EngineConfig, Plan]:
 def folder_of(model: str) -> Path:
     """Of the whole model, on this node. Raises InvalidConfig."""
     return Path(fetched(EngineConfig.create(model=model)).model)
-
-
-def _fetch(config: EngineConfig, source: str, records: Records, share: Share | None, tell: Tell) -> Path:
-    """Under the node's lock."""
-    store, has_weights = open_store(source, config.download_dir), config.load_format != "dummy"
-    found = fetch(store, has_weights, share, tell)
-    if found.files:
-        records.enter(source, has_weights, found.folder, found.files, found.others)
-        remember(source, config.revision, config.download_dir)
-    return found.folder

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cluster.checkpoint.files import LENGTH_BYTES, MAX_HEADER_BYTES
 from cluster.download.choice import small_files, weight_files
-from cluster.download.fetch import cached
+from cluster.download.disk.cached import cached
 from cluster.download.store import Interrupted, RemoteFile, Store, Unreachable
 from cluster.download.transfer import NUM_THREADS, Patience, verify
 from engine.errors import InvalidConfig

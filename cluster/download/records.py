@@ -67,6 +67,11 @@ class Records:
         name, _, revision = source.rpartition("@")
         _replace(self._last(name), revision)
 
+    @property
+    def claims(self) -> Path:
+        """Where processes note what they fetch."""
+        return self.root / "claims"
+
     def lock(self, source: str) -> Path:
         return self.root / "locks" / slug(source)
 

@@ -1,26 +1,23 @@
-"""Fetches files of a store to this node: several at once, resumed where they broke off, verified,
-and not begun if they would not fit.
+"""Fetches files of a store to this node: several at once, resumed where they broke off, and
+verified.
 """
 
-import errno
 import hashlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from cluster.download.disk.room import Want, is_whole, partial_of, size_of, told_if_full
 from cluster.download.node_lock import Tell, growing, say
 from cluster.download.store import Interrupted, RemoteFile, Store
-from cluster.memory import human
 from engine.errors import InvalidConfig
 
 NUM_THREADS = 8
 MAX_ATTEMPTS = 6  # consecutive ones that bring nothing
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 30.0
 LONGEST_ASKED_SECONDS = 900.0  # hubs count requests by minutes
-PARTIAL = ".incomplete"
 _READ_BYTES = 1 << 20
 
 Progress = Callable[[int], object]  # called, from several threads, with numbers of bytes
@@ -56,27 +53,23 @@ def missing(store: Store, files: Sequence[RemoteFile]) -> list[RemoteFile]:
     return [file for place, file in by_place.items() if not is_there(place, file)]
 
 
+def want_of(store: Store, files: Sequence[RemoteFile]) -> Want:
+    return Want(store.title, {store.place(file): file.size for file in files})
+
+
 def bytes_left(store: Store, files: Sequence[RemoteFile]) -> int:
     """Of those in `missing`, without what an earlier transfer left."""
-    return sum(max(file.size - _size(_partial(store.place(file))), 0) for file in missing(store, files))
-
-
-def check_room(store: Store, files: Sequence[RemoteFile]) -> None:
-    """Raises InvalidConfig if the disk has less room than the files still take."""
-    absent = missing(store, files)
-    if not absent:
-        return
-    folder = store.place(absent[0]).parent
-    folder.mkdir(parents=True, exist_ok=True)
-    needed, free = bytes_left(store, files), shutil.disk_usage(folder).free
-    if needed > free:
-        raise InvalidConfig(_no_room(store, folder, needed, free))
+    return sum(want_of(store, files).left().values())
 
 
 def transfer(store: Store, files: Sequence[RemoteFile], progress: Progress, tell: Tell) -> None:
     """Bring what is missing to its place. Raises InvalidConfig."""
-    with ThreadPoolExecutor(NUM_THREADS, "download") as pool:
-        calls = [pool.submit(_bring, store, file, progress, tell) for file in missing(store, files)]
+    absent = missing(store, files)
+    if not absent:
+        return
+    full = told_if_full(want_of(store, files), store.place(absent[0]).parent)
+    with full, ThreadPoolExecutor(NUM_THREADS, "download") as pool:
+        calls = [pool.submit(_bring, store, file, progress, tell) for file in absent]
         try:
             for call in calls:
                 call.result()
@@ -88,21 +81,15 @@ def transfer(store: Store, files: Sequence[RemoteFile], progress: Progress, tell
 def _bring(store: Store, file: RemoteFile, progress: Progress, tell: Tell) -> None:
     """Two models, or revisions, that have the file in common have one place for it."""
     place = store.place(file)
-    partial = _partial(place)
+    partial = partial_of(place)
     partial.parent.mkdir(parents=True, exist_ok=True)
     with growing(partial, file.name, tell):
         if is_there(place, file):
             partial.unlink()  # made anew, by waiting for who brought it
             return
-        if _size(partial) > file.size:
+        if size_of(partial) > file.size:
             os.truncate(partial, 0)
-        try:
-            _receive(store, file, partial, progress, Patience(tell))
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            needed, free = bytes_left(store, [file]), shutil.disk_usage(partial.parent).free
-            raise InvalidConfig(_no_room(store, partial.parent, needed, free)) from None
+        _receive(store, file, partial, progress, Patience(tell))
         try:
             verify(store, file, partial)
         except InvalidConfig:
@@ -112,7 +99,7 @@ def _bring(store: Store, file: RemoteFile, progress: Progress, tell: Tell) -> No
 
 
 def _receive(store: Store, file: RemoteFile, partial: Path, progress: Progress, patience: Patience) -> None:
-    while (start := _size(partial)) < file.size:
+    while (start := size_of(partial)) < file.size:
         reason, asked = f"it sent {start} of {file.size} bytes", None
         try:
             with partial.open("ab") as out:
@@ -121,14 +108,14 @@ def _receive(store: Store, file: RemoteFile, partial: Path, progress: Progress, 
                     progress(len(piece))
         except Interrupted as error:
             reason, asked = str(error), error.asked
-        if _size(partial) > start:
+        if size_of(partial) > start:
             patience.renew()
         elif not patience.wait(f"{store.title}: {reason}", asked):
             raise InvalidConfig(f"{store.title}: {file.name} cannot be fetched whole: {reason}; start again to go on")
 
 
 def is_there(path: Path, file: RemoteFile) -> bool:
-    return path.is_file() and path.stat().st_size == file.size
+    return is_whole(path, file.size)
 
 
 def verify(store: Store, file: RemoteFile, path: Path) -> None:
@@ -140,27 +127,12 @@ def verify(store: Store, file: RemoteFile, path: Path) -> None:
 def _has_digest(path: Path, file: RemoteFile) -> bool:
     kind, _, expected = (file.digest or "").partition(":")
     if not expected:
-        return _size(path) == file.size
+        return size_of(path) == file.size
     # Not for security: the store chose it, to tell damage.
     digest = hashlib.new("sha1" if kind == "git-sha1" else kind, usedforsecurity=False)
     if kind == "git-sha1":
-        digest.update(b"blob %d\0" % _size(path))
+        digest.update(b"blob %d\0" % size_of(path))
     with path.open("rb") as opened:
         while piece := opened.read(_READ_BYTES):
             digest.update(piece)
     return digest.hexdigest() == expected
-
-
-def _partial(place: Path) -> Path:
-    return place.with_name(place.name + PARTIAL)
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
-
-
-def _no_room(store: Store, folder: Path, needed: int, free: int) -> str:
-    return (
-        f"{store.title} takes {human(needed)} more in {folder}, and {human(free)} are free there; download_dir names "
-        "another folder"
-    )

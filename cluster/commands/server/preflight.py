@@ -10,7 +10,7 @@ from cluster.certificate import CertificateFiles, given_files
 from cluster.commands.server.configure import check_application
 from cluster.commands.server.models import ModelStart, check_folders, check_machines, check_names, leave_room
 from cluster.commands.server.server_options import ServerOptions
-from cluster.download.models import fetched, planned
+from cluster.download.models import all_fetched, planned
 from cluster.launch.machine import check_port
 from engine.checkpoint.embedding import embedding_of
 
@@ -53,5 +53,6 @@ def prepare(models: Sequence[ModelStart], server: ServerOptions) -> Start:
     if computes_on_cpu:
         models = leave_room(models, plans, server.num_gateways)
     if is_here:  # otherwise each node that has ranks fetches it
-        models = [model.with_config(fetched(model.config)) for model in models]
+        configs = all_fetched([model.config for model in models])
+        models = [model.with_config(config) for model, config in zip(models, configs, strict=True)]
     return Start(tuple(models), api_keys, certificate)

@@ -36,3 +36,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("file systems can be mounted by root only")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
+
+
+def resize(disk: Path, size: str) -> None:
+    """The file system of `small_disk`."""
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(disk)], check=True)

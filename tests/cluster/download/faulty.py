@@ -22,10 +22,12 @@ class Faulty:
     refuses: str = ""  # paths that have this in them
     refusal: bytes = b""  # the body of such an answer
     replaces: dict[str, str] = field(default_factory=dict)  # in short answers, what by what
+    ignores_ranges: bool = False
     num_cut: int = 0  # of the next large answers, which end in their middle
     most: int | None = None  # large answers that are given; the next waits for `go_on`, and is lost
     has_halted: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
+    on_large: Callable[[], object] = object  # called before such an answer
     num_large: int = 0  # such answers so far
     sent: Counter[str] = field(default_factory=Counter)  # bytes of answers to GET, by the end of their paths
 
@@ -33,6 +35,8 @@ class Faulty:
         if self.refuses and self.refuses in environ["PATH_INFO"]:
             start("403 Forbidden", [("Content-Length", str(len(self.refusal))), ("Content-Type", "application/xml")])
             return [self.refusal]
+        if self.ignores_ranges:
+            environ.pop("HTTP_RANGE", None)
         body = b"".join(self.app(environ, start))
         if self.most is not None and len(body) >= LARGE and self.num_large >= self.most:
             self.has_halted.set()
@@ -46,6 +50,7 @@ class Faulty:
                 body = body.replace(what.encode(), by.encode())
             return [body]
         self.num_large += 1
+        self.on_large()
         if self.num_cut:
             self.num_cut -= 1
             body = body[: len(body) // 2]

@@ -12,18 +12,19 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cluster.checkpoint.plan import make_plan
+from cluster.download.disk.room import PARTIAL
 from cluster.download.hub import endpoint
 from cluster.download.models import fetched, outlined, pinned
-from cluster.download.transfer import PARTIAL
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
-from tests.cluster.download.conftest import DEMO, NAME
+from tests.cluster.download.conftest import DEMO, NAME, resize
 from tests.cluster.download.hub_server import SmallHub
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -391,13 +392,34 @@ def test_a_disk_that_is_too_small(hub: SmallHub, config: EngineConfig, small_dis
     assert WEIGHTS not in hub.sent
 
 
-def test_a_disk_that_fills_meanwhile(
-    hub: SmallHub, config: EngineConfig, small_disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Room was there when it was looked for."""
-    monkeypatch.setattr("cluster.download.fetch.check_room", lambda store, files: None)
-    with pytest.raises(InvalidConfig, match=r"more in .*disk.* free there"):
-        fetched(config.model_copy(update={"download_dir": str(small_disk)}))
+def test_a_disk_that_fills_meanwhile(hub: SmallHub, config: EngineConfig, small_disk: Path) -> None:
+    """Room was there when it was looked for; the next start goes on."""
+    resize(small_disk, "16m")
+    hub.halt_after = 1 << 20
+    config = config.model_copy(update={"download_dir": str(small_disk)})
+    with ThreadPoolExecutor(1) as pool:
+        fetching = pool.submit(fetched, config)
+        hub.has_halted.wait()
+        resize(small_disk, "3m")
+        hub.go_on.set()
+        with pytest.raises(
+            InvalidConfig, match=r"No space left on device in .*disk.*: it takes 3\.\d+ MiB more, and 0 B"
+        ):
+            fetching.result()
+    (came,) = small_disk.rglob(f"*{PARTIAL}")
+    resize(small_disk, "16m")
+    sent, num_came = hub.sent[WEIGHTS], came.stat().st_size
+    folder = Path(fetched(config).model)
+    assert (folder / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+    assert hub.sent[WEIGHTS] - sent == (DEMO / WEIGHTS).stat().st_size - num_came
+
+
+def test_a_disk_that_is_full(hub: SmallHub, config: EngineConfig, small_disk: Path) -> None:
+    (small_disk / "other").write_bytes(bytes(3 << 20))
+    config = config.model_copy(update={"download_dir": str(small_disk)})
+    for find in (outlined, fetched):
+        with pytest.raises(InvalidConfig, match=r"No space left on device in .*disk.*, and 0 B are free there|0 B are"):
+            find(config)
 
 
 def test_offline(hub: SmallHub, config: EngineConfig) -> None:

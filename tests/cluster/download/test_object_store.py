@@ -16,15 +16,15 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 
 from cluster.checkpoint.plan import make_plan
 from cluster.download.choice import Share
+from cluster.download.disk.room import PARTIAL
 from cluster.download.models import fetched, outlined, pinned
 from cluster.download.object_store import _explained
 from cluster.download.records import Records
 from cluster.download.store import Unreachable
-from cluster.download.transfer import PARTIAL
 from cluster.launch.packages import ROOT
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
-from tests.cluster.download.conftest import DEMO
+from tests.cluster.download.conftest import DEMO, resize
 from tests.cluster.download.faulty import Faulty, faulty
 from tests.cluster.download.parts import ALL, OF_STAGE, save_in_parts
 from tests.end_to_end.conftest import free_port
@@ -63,7 +63,8 @@ def module_server() -> Iterator[Faulty]:
 def server(module_server: Faulty) -> Faulty:
     """S3's."""
     module_server.refuses, module_server.num_cut, module_server.num_large = "", 0, 0
-    module_server.replaces, module_server.most = {}, None
+    module_server.replaces, module_server.most, module_server.ignores_ranges = {}, None, False
+    module_server.on_large = object
     return module_server
 
 
@@ -279,6 +280,28 @@ def test_a_node_fetches_the_files_of_its_stages(bucket: Bucket, tmp_path: Path, 
 def test_a_disk_that_is_too_small(config: EngineConfig, small_disk: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"takes 6\.\d+ MiB more in .*disk.* free there; download_dir names"):
         fetched(config.model_copy(update={"download_dir": str(small_disk)}))
+
+
+@of_s3
+def test_a_disk_that_fills_meanwhile(
+    bucket: Bucket, config: EngineConfig, server: Faulty, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room was there when it was looked for; the next start goes on."""
+    monkeypatch.setattr("cluster.download.object_store.PIECE_BYTES", 2 << 20)
+    config = config.model_copy(update={"download_dir": str(small_disk)})
+    resize(small_disk, "16m")
+    server.on_large = lambda: resize(small_disk, "3m")
+    full = r"No space left on device in .*disk.*: it takes [34]\.\d+ MiB more, and 0 B"
+    with pytest.raises(InvalidConfig, match=full):
+        fetched(config)
+    server.on_large = object
+    (came,) = small_disk.rglob(f"*{PARTIAL}")
+    assert not came.with_suffix("").exists()
+    resize(small_disk, "16m")
+    num_came, num_before = came.stat().st_size, server.sent[WEIGHTS]
+    folder = Path(fetched(config).model)
+    assert (folder / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+    assert server.sent[WEIGHTS] - num_before == (DEMO / WEIGHTS).stat().st_size - num_came
 
 
 def test_a_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

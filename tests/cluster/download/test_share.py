@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cluster.download.choice import Share, shares
+from cluster.download.disk.room import PARTIAL
 from cluster.download.models import fetched, pinned
-from cluster.download.transfer import PARTIAL
 from cluster.launch.packages import ROOT
 from cluster.workers.group.agreement import whole_sample
 from engine.config import EngineConfig
