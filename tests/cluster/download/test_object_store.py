@@ -304,6 +304,19 @@ def test_a_disk_that_fills_meanwhile(
     assert server.sent[WEIGHTS] - num_before == (DEMO / WEIGHTS).stat().st_size - num_came
 
 
+@of_s3
+def test_a_server_that_ignores_ranges(
+    bucket: Bucket, config: EngineConfig, server: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sends the whole file, once."""
+    monkeypatch.setattr("cluster.download.object_store.PIECE_BYTES", 2 << 20)
+    server.ignores_ranges = True
+    num_before = server.sent[WEIGHTS]
+    folder = Path(fetched(config).model)
+    assert (folder / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+    assert server.sent[WEIGHTS] - num_before == (DEMO / WEIGHTS).stat().st_size
+
+
 def test_a_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
