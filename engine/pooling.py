@@ -39,6 +39,7 @@ class Embedding:
 
     type: Literal["last", "mean"] = "last"
     is_normalized: bool = True
+    is_all: bool = False  # the model was trained for nothing else: it generates no text
 
     @property
     def pooling(self) -> Pooling:

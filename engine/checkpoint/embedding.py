@@ -29,6 +29,7 @@ def embedding_of(config: EngineConfig) -> Embedding:
     return Embedding(
         found.type if config.pooling_type == "auto" else config.pooling_type,
         found.is_normalized if config.pooling_normalize is None else config.pooling_normalize,
+        found.is_all,
     )
 
 
@@ -55,4 +56,4 @@ def _pooling(path: Path, *, is_normalized: bool) -> Embedding | str:
     modes += [settings["pooling_mode"]] if isinstance(settings.get("pooling_mode"), str) else []
     if len(modes) != 1 or modes[0] not in _TYPES:
         return f"{path} asks for {' and '.join(modes) or 'no pooling'}; the last token and the mean are computed"
-    return Embedding(_TYPES[modes[0]], is_normalized)
+    return Embedding(_TYPES[modes[0]], is_normalized, is_all=True)

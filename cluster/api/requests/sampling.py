@@ -51,6 +51,7 @@ def sampling_params(request: GenerationRequest, model: Model, **own: Any) -> Sam
 
 def given(request: GenerationRequest, model: Model) -> dict[str, Any]:
     """The fields that are not left out, as `SamplingParams` takes them; raises InvalidRequest."""
+    check_generates(model)
     _check_stream(request)
     _check_token_ids(request, model.vocab_size)
     values = {name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None}
@@ -63,6 +64,13 @@ def given(request: GenerationRequest, model: Model) -> dict[str, Any]:
     elif request.use_beam_search is False and request.beam_width is not None:
         raise InvalidRequest("beam_width is set, and use_beam_search is false", param="beam_width")
     return values
+
+
+def check_generates(model: Model) -> None:
+    """Raises InvalidRequest if the model is there for embeddings only."""
+    if model.embedding.is_all:
+        message = f"{model.name} generates no text: it makes embeddings, at /v1/embeddings, as its modules.json says"
+        raise InvalidRequest(message, param="model", code="unsupported_value")
 
 
 def check_counts(body: dict[str, Any], model: Model) -> None:

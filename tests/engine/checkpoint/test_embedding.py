@@ -34,18 +34,19 @@ def test_a_generative_model_has_the_last_token_normalized(tmp_path: Path) -> Non
 
 def test_qwen3_embedding(tmp_path: Path) -> None:
     folder(tmp_path, QWEN, word_embedding_dimension=64, pooling_mode_mean_tokens=False, pooling_mode_lasttoken=True)
-    assert told(tmp_path) == Embedding("last", is_normalized=True)
+    assert told(tmp_path) == Embedding("last", is_normalized=True, is_all=True)
 
 
 @pytest.mark.parametrize("settings", [{"pooling_mode_mean_tokens": True}, {"pooling_mode": "mean"}])
 def test_the_mean_not_normalized(tmp_path: Path, settings: dict[str, object]) -> None:
     folder(tmp_path, QWEN[:2], **settings)
-    assert told(tmp_path) == Embedding("mean", is_normalized=False)
+    assert told(tmp_path) == Embedding("mean", is_normalized=False, is_all=True)
 
 
 def test_options_win(tmp_path: Path) -> None:
     folder(tmp_path, QWEN, pooling_mode_lasttoken=True)
-    assert told(tmp_path, pooling_type="mean", pooling_normalize=False) == Embedding("mean", is_normalized=False)
+    found = told(tmp_path, pooling_type="mean", pooling_normalize=False)
+    assert found == Embedding("mean", is_normalized=False, is_all=True)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_it_embeds_as_transformers_does(folder: Path) -> None:
     theirs = AutoModel.from_pretrained(folder, dtype=torch.float32)
     check_weights(str(folder), read_spec(ModelConfig.load(str(folder)), str(folder)))
     made = embedding_of(EngineConfig.create(model=str(folder)))
-    assert made == Embedding("last", is_normalized=True)
+    assert made == Embedding("last", is_normalized=True, is_all=True)
     with demo_engine(model=str(folder), ops_backend="cpu") as engine:
         found = pooled(engine, [(prompt, made.pooling) for prompt in PROMPTS])
     with demo_engine(model=str(folder), ops_backend="cpu", **SHARDED["TP=2 × PP=2"]) as engine:

@@ -7,6 +7,7 @@ from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.pooled.pooled_call import pooled_call
 from cluster.api.requests.pooled.protocol import Document, RerankRequest, ScoreRequest
+from cluster.api.requests.sampling import check_generates
 from engine.errors import InvalidRequest
 from engine.pooling import Pooling
 from engine.text.judging import NO_ANSWERS, judging_prompt
@@ -47,6 +48,7 @@ def _list(texts: str | list[str]) -> list[str]:
 
 
 def _judging(model: Model) -> Pooling:
+    check_generates(model)
     if model.judging is None:
         raise InvalidRequest(NO_ANSWERS.capitalize(), param="model", code="unsupported_value")
     return model.judging
