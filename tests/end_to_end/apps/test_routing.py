@@ -1,4 +1,6 @@
-"""Requests go to the engine replica that has their prompt's beginning in its cache."""
+"""Requests go to the engine replica that has their prompt's beginning in its cache, or their
+adapter.
+"""
 
 import os
 import signal
@@ -37,14 +39,39 @@ def engines(app: App) -> list[dict[str, Any]]:
     return told
 
 
-def ask(client: openai.OpenAI, messages: list[Any]) -> tuple[str, int, int]:
+def ask(client: openai.OpenAI, messages: list[Any], model: str = "demo") -> tuple[str, int, int]:
     """The answer, the prompt's tokens and how many of them were cached."""
-    answer = client.chat.completions.create(model="demo", messages=messages, temperature=0, max_tokens=24)
+    answer = client.chat.completions.create(model=model, messages=messages, temperature=0, max_tokens=24)
     usage = answer.usage
     assert usage is not None and usage.prompt_tokens_details is not None
     cached = usage.prompt_tokens_details.cached_tokens
     assert cached is not None
     return answer.choices[0].message.content or "", usage.prompt_tokens, cached
+
+
+def finished(app: App, number: int) -> list[int]:
+    """Requests that each engine has finished, once these are `number` together."""
+    wait_until(lambda: sum(_finished(app)) == number, "the engines have not told of every request")
+    return _finished(app)
+
+
+def _finished(app: App) -> list[int]:
+    told = sorted(engines(app), key=lambda engine: str(engine["replica"]))
+    return [engine["stats"]["num_requests_finished"] for engine in told]
+
+
+def test_an_adapters_requests_go_where_it_is_loaded(app: App, client: openai.OpenAI) -> None:
+    """Whatever their prompts; those without one go to both."""
+    before = _finished(app)
+    counts = {}
+    for model, number in (("demo", 12), ("harbour", 6)):
+        for n in range(number):
+            ask(client, [{"role": "user", "content": f"What is {n} + {number}?"}], model)
+        after = finished(app, sum(before) + number)
+        counts[model] = [now - then for now, then in zip(after, before, strict=True)]
+        before = after
+    assert min(counts["demo"]) > 0
+    assert sorted(counts["harbour"]) == [0, 6]
 
 
 def test_every_turn_finds_its_earlier_ones_and_a_lost_replica_changes_no_answer(
