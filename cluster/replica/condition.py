@@ -24,7 +24,10 @@ CACHE_FIELDS = {
     "kv_offloading_size": "kv_offloading_size",
     "num_gpu_blocks_override": "num_gpu_blocks_override",
 }
-STUCK_SECONDS = 10.0  # without the end of a step while requests wait for one
+# Without the end of a step while requests wait for one: so many seconds more than SLOWER times what
+# the slowest earlier one of its size took.
+STUCK_SECONDS = 10.0
+SLOWER = 2.0
 
 
 class Condition:
@@ -121,6 +124,6 @@ class Condition:
             return "it is told to stop"
         if self.lack is not None:
             return self.lack
-        if seconds > STUCK_SECONDS:
+        if seconds > STUCK_SECONDS + SLOWER * self._engine.observer.seconds_in_flight:
             return f"no step has ended for {seconds:.0f} s"
         return self._engine.observer.problem()

@@ -86,6 +86,11 @@ class Observer:
         """One line on why no token can come now; None if all is well."""
         return self._thread.problem()
 
+    @property
+    def seconds_in_flight(self) -> float:
+        """See `Recorder.seconds_in_flight`."""
+        return self._thread.engine.recorder.seconds_in_flight
+
     async def steps_after(self, step: int, most: int) -> list[StepRecord]:
         """See `Timeline.steps_after`."""
         return await self._ask(partial(self._thread.engine.recorder.timeline.steps_after, step, most))

@@ -40,6 +40,8 @@ class Recorder:
         self.num_failed_steps = 0
         self.num_quarantined = 0
         self._in_flight: dict[int, StepRecord] = {}  # by step
+        self._num_tokens_in_flight = 0
+        self._last_arrived = 0.0
         self.events: tuple[Event, ...] = ()  # the last ones; replaced as a whole, so that any thread can read them
         self._beginning: list[SequenceGroup] = []  # admitted, and had no token when they were last looked at
         self._finished: OrderedDict[str, RequestMetrics] = OrderedDict()
@@ -79,6 +81,7 @@ class Recorder:
         self._schedule_seconds += scheduled - started
         self._build_seconds += submitted - scheduled
         num_tokens = np.diff(request.query_starts)
+        self._num_tokens_in_flight += plan.num_tokens
         self._in_flight[plan.step] = StepRecord(
             step=plan.step,
             epoch=request.epoch,
@@ -101,6 +104,9 @@ class Recorder:
         record.finished = now
         record.execute_ns = tuple(output.execute_ns.tolist())
         self._rank_seconds += max(record.execute_ns, default=0) / 1e9
+        self.timeline.times.took(plan.num_tokens, now - max(record.submitted, self._last_arrived))
+        self._last_arrived = now
+        self._num_tokens_in_flight -= plan.num_tokens
         self.measures.tokens_came(plan, now)
         return now - record.submitted
 
@@ -135,6 +141,7 @@ class Recorder:
     def recovered(self, groups: list[SequenceGroup]) -> None:
         """The steps in flight are lost, and these requests wait again."""
         self._in_flight.clear()
+        self._num_tokens_in_flight = 0
         now = time.monotonic()
         for group in groups:
             group.metrics.enter("recovery", now)
@@ -149,6 +156,14 @@ class Recorder:
         self._finished[group.request.id] = group.metrics
         if len(self._finished) > NUM_FINISHED_KEPT:
             self._finished.popitem(last=False)
+
+    @property
+    def seconds_in_flight(self) -> float:
+        """That the steps in flight take at most, by earlier ones; 0 if there were none. From any
+        thread.
+        """
+        num_tokens = self._num_tokens_in_flight
+        return (num_tokens and self.timeline.times.expected(num_tokens)) or 0.0
 
     @property
     def _worked(self) -> tuple[float, float]:

@@ -6,6 +6,8 @@ from itertools import islice
 
 import numpy as np
 
+from engine.records.step_times import StepTimes
+
 NUM_STEPS_KEPT = 2048
 NUM_RECOVERIES_KEPT = 16
 
@@ -50,10 +52,11 @@ class Recovered:
 
 
 class Timeline:
-    """The last `capacity` steps, and the last recoveries."""
+    """The last `capacity` steps, how long such take, and the last recoveries."""
 
     def __init__(self, capacity: int = NUM_STEPS_KEPT) -> None:
         self.records: deque[StepRecord] = deque(maxlen=capacity)
+        self.times = StepTimes()
         self.recovered: deque[Recovered] = deque(maxlen=NUM_RECOVERIES_KEPT)
 
     def steps_of(self, request_id: str, since: float, most: int) -> list[StepRecord]:

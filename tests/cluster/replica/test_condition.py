@@ -43,6 +43,7 @@ class Engine:
         self.says: str | None = None
         self.dead: str | None = None
         self.nodes: list[str] = []
+        self.seconds_in_flight = 0.0
 
     def worker_nodes(self) -> list[str]:
         return self.nodes
@@ -87,6 +88,17 @@ def test_a_step_that_does_not_end(clock: SimpleNamespace) -> None:
     assert replica.look().problem == "no step has ended for 11 s"
     engine.now = replace(engine.now, num_steps=1)
     assert replica.look().problem is None
+
+
+def test_a_step_that_is_expected_to_take_long_is_not_stuck(clock: SimpleNamespace) -> None:
+    engine: Any = Engine()
+    replica = Condition(engine, "replica")
+    engine.now, engine.seconds_in_flight = replace(engine.now, num_requests_running=1), 35.0
+    replica.look()
+    clock.now += 79
+    assert replica.look().problem is None
+    clock.now += 2
+    assert replica.look().problem == "no step has ended for 81 s"
 
 
 def test_what_the_engine_says_and_what_the_replica_knows(clock: SimpleNamespace) -> None:
