@@ -125,7 +125,8 @@ class Door:
         if any(report.problem is not None or report.is_frozen for report in reports):
             finished = {}  # what ends meanwhile tells nothing of later
         is_queueing = fill is not None and self._num_queued(fill, self._own(fill, NOTHING)) > 0
-        self._drain.look(finished, time.monotonic(), is_queueing=is_queueing)
+        num_running = sum(report.stats.num_seqs_running for report in reports)
+        self._drain.look(finished, time.monotonic(), num_running, is_queueing=is_queueing)
 
     def _own(self, fill: _Fill, arriving: Load) -> Load:
         """What waits of this gateway, for a place or for the cache."""
@@ -187,8 +188,9 @@ def _check_share(more: Load, mine: Load, room: Load, weight: float, wait: float 
 
 class _DrainRate:
     """Sequences per second that end while others wait, averaged over the last ten seconds or so in
-    which any waited: an idle engine's rate would be below what it can do. Measured again when
-    replicas come and go.
+    which any waited: an idle engine's rate would be below what it can do. Where fewer end in that
+    time than run at once, over the time in which as many do: answers that began together end
+    together, and then none for as long as they take. Measured again when replicas come and go.
     """
 
     def __init__(self) -> None:
@@ -198,15 +200,15 @@ class _DrainRate:
         self._before: dict[str, int] = {}  # by replica, how many had ended
         self._looked = 0.0
 
-    def look(self, finished: dict[str, int], now: float, *, is_queueing: bool) -> None:
+    def look(self, finished: dict[str, int], now: float, num_running: int, *, is_queueing: bool) -> None:
         """`finished`: by replica, how many sequences have ended since its start; empty if any is in
-        trouble.
+        trouble. `num_running`: how many run now.
         """
         if finished.keys() != self._before.keys():
             self._num_finished = self._seconds = 0.0
         elif is_queueing and self._was_queueing:
-            keep = 1 - 1 / MEASURED_LOOKS
             gained = sum(count - self._before[name] for name, count in finished.items())
+            keep = 1 - min(1 / MEASURED_LOOKS, gained / max(num_running, 1))
             self._num_finished = self._num_finished * keep + gained
             self._seconds = self._seconds * keep + now - self._looked
         self._before, self._looked, self._was_queueing = finished, now, is_queueing

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 from cluster.api.errors import ApiError
 from cluster.api.service import Arriving
 from cluster.gateway import door as module
-from cluster.gateway.door import Door
+from cluster.gateway.door import Door, _DrainRate
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.delta_channel.messages import EngineReport
 from engine.admission.queue_limits import NOTHING, Load, QueueLimits
@@ -376,6 +377,31 @@ def test_the_rate_is_measured_anew_when_replicas_come_and_go(monkeypatch: pytest
         engines.door.look()
         engines.reports = [full(num_seqs_waiting=2)]
         assert engines.is_open()
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.1, 1.0])
+def test_answers_that_end_together_do_not_make_the_queue_seem_fast_and_then_slow(spread: float) -> None:
+    """64 places, 60 s an answer, of those that began together, more or less."""
+    rate, chance, finished = _DrainRate(), random.Random(3), 0
+    ends = [60.0] * 64
+    for now in range(900):
+        for place, end in enumerate(ends):
+            if end <= now:
+                finished += 1
+                ends[place] = now + 60 * (1 + spread * chance.uniform(-0.5, 0.5))
+        rate.look({"one": finished}, float(now), 64, is_queueing=True)
+        seconds = rate.seconds_for(64)
+        assert seconds is None if now < 60 else seconds is not None and 40 < seconds < 120
+
+
+def test_an_engine_that_becomes_slower_is_noticed_while_its_places_are_given_once() -> None:
+    rate, finished = _DrainRate(), 0.0
+    for now in range(120):
+        finished += 10 if now < 50 else 1
+        rate.look({"one": int(finished)}, float(now), 20, is_queueing=True)
+        if now == 49:
+            assert rate.seconds_for(10) == pytest.approx(1.0, rel=0.05)
+    assert rate.seconds_for(10) == pytest.approx(10.0, rel=0.25)
 
 
 def test_a_pause_is_no_slow_queue(monkeypatch: pytest.MonkeyPatch) -> None:
