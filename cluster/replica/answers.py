@@ -14,7 +14,7 @@ from engine.sampling_params import SamplingParams
 from engine.text.judging import judging
 
 PROBE_SECONDS = 20.0  # for a token; requests that came before are served before
-VIEW_SECONDS = 0.3  # for the engine to answer: it does not while it replaces workers
+VIEW_SECONDS = 0.3  # for the engine to answer: it does between two steps, and not while it replaces workers
 
 
 class Answers:
@@ -24,7 +24,8 @@ class Answers:
         """`name`: the replica's."""
         self._engine = engine
         self._name = name
-        self._last_view: dict[str, Any] = {}
+        self._last_view: dict[str, Any] | None = None
+        self._viewing: asyncio.Task[None] | None = None  # that the engine has not answered yet
 
     def stats(self) -> dict[str, Any]:
         """The engine's `EngineStats`."""
@@ -59,16 +60,29 @@ class Answers:
         except KeyError:
             return None
 
-    async def view(self) -> dict[str, Any]:
-        """See `engine.records.view`; the last one if the engine does not answer now."""
-        try:
-            async with asyncio.timeout(VIEW_SECONDS):
-                self._last_view = view(await self._engine.observer.snapshot())
-        except TimeoutError:
+    async def view(self) -> dict[str, Any] | None:
+        """See `engine.records.view`; the last one if the engine does not answer now. It is then not
+        asked again: a step may take longer than anybody waits. None before the first one.
+        """
+        if self._viewing is None:
+            self._viewing = asyncio.create_task(self._view())
+        viewing = self._viewing
+        await asyncio.wait((viewing,), timeout=VIEW_SECONDS)
+        if viewing.done():
+            viewing.result()
+        elif self._last_view is not None:
             self._last_view |= {"now": time.monotonic()}
+        if self._last_view is None:
+            return None
         config = self._engine.config
         shape = {"pipeline_parallel_size": config.pipeline_parallel_size, "block_size": config.block_size}
         return {"replica": self._name} | shape | self._last_view
+
+    async def _view(self) -> None:
+        try:
+            self._last_view = view(await self._engine.observer.snapshot())
+        finally:
+            self._viewing = None
 
     def worker_pids(self) -> list[int]:
         """See `Executor`."""

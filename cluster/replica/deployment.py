@@ -70,7 +70,7 @@ class EngineDeployment:
         name = self._replica.name
         return name, await self._replica.engine.observer.steps_after(after.get(name, -1), most)
 
-    async def view(self) -> dict[str, Any]:
+    async def view(self) -> dict[str, Any] | None:
         """See `Answers.view`."""
         return await self._replica.answers.view()
 

@@ -68,6 +68,7 @@ async def test_a_view_is_told_also_while_the_engine_cannot_answer(
     answers = Answers(engine, "one")
     assert await answers.probe() is None
     told = await answers.view()
+    assert told is not None
     assert (told["replica"], told["block_size"], len(told["steps"])) == ("one", 16, 1)
     assert answers.worker_pids() == []
 
@@ -77,4 +78,27 @@ async def test_a_view_is_told_also_while_the_engine_cannot_answer(
 
     monkeypatch.setattr(engine.observer, "snapshot", never)
     later = await answers.view()
-    assert later["now"] > told["now"] and later | {"now": told["now"]} == told
+    assert later is not None and later["now"] > told["now"] and later | {"now": told["now"]} == told
+
+
+async def test_an_engine_whose_steps_take_longer_than_a_look_is_seen(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.replica.answers.VIEW_SECONDS", 0.0)
+    answers, ask, ends, num_asked = Answers(engine, "one"), engine.observer.snapshot, asyncio.Event(), 0
+
+    async def at_the_steps_end() -> Snapshot:
+        nonlocal num_asked
+        num_asked += 1
+        await ends.wait()
+        return await ask()
+
+    monkeypatch.setattr(engine.observer, "snapshot", at_the_steps_end)
+    for _ in range(3):
+        assert await answers.view() is None, "nothing is known yet"
+    ends.set()
+    async with asyncio.timeout(60):
+        while (told := await answers.view()) is None:
+            await asyncio.sleep(0.01)
+    assert told["steps"] == [] and told["running"] == []
+    assert num_asked == 2, "it is asked again once it has answered"
