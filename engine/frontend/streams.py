@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
+from functools import partial
 
 from engine.outputs import RequestOutput
 from engine.request import Request
@@ -39,8 +40,14 @@ class Streams:
                 yield replace(output, request_id=request.id)
         finally:
             del self._put[key]
-            # After the add, even if the caller left while it was tokenizing.
-            adding.add_done_callback(lambda done: self._abort(key) if not done.exception() else None)
+            if adding.done():
+                self._left(key, adding)  # at once: a callback would come after what the caller does next
+            else:  # the caller left while it was tokenizing
+                adding.add_done_callback(partial(self._left, key))
+
+    def _left(self, key: str, adding: "asyncio.Future[None]") -> None:
+        if not adding.cancelled() and adding.exception() is None:
+            self._abort(key)
 
     def deliver(self, outputs: list[RequestOutput]) -> None:
         """Those of requests that no stream is for are ignored."""

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from engine.frontend.streams import Streams
+from engine.outputs import CompletionOutput, RequestOutput
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 from tests.engine.frontend.engines import collect, idle
@@ -41,3 +43,16 @@ async def test_going_away_while_the_prompt_is_tokenized_leaves_nothing(engine):
     await collect(engine, "last", [1])  # behind all the adds and aborts
     await asyncio.wait_for(idle(engine), 10)
     assert engine.observer.stats().num_requests_running == engine.observer.stats().num_requests_waiting == 0
+
+
+async def test_a_closed_streams_request_is_aborted_before_its_caller_goes_on():
+    added, aborted = [], []
+    streams = Streams(lambda request: added.append(request.id), aborted.append)
+    stream = streams.generate(Request("r", [1], SamplingParams()))
+    first = asyncio.ensure_future(anext(stream))
+    while not added:
+        await asyncio.sleep(0.001)
+    streams.deliver([RequestOutput(added[0], 1, [1], [CompletionOutput(0, "x", [5])], finished=False)])
+    assert (await first).request_id == "r"
+    await stream.aclose()
+    assert aborted == added
