@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any
 
-from engine.errors import SquadronError
+from engine.errors import Overloaded, SquadronError
 from engine.frontend.async_engine import AsyncEngine
 from engine.records.view import view
 from engine.request import Adapter, Request
@@ -14,6 +14,8 @@ from engine.sampling_params import SamplingParams
 from engine.text.judging import judging
 
 PROBE_SECONDS = 20.0  # for a token; requests that came before are served before
+PROBE_STEPS = 2  # that must have ended meanwhile if they take longer: one may have begun before
+LOOK_SECONDS = 0.2  # between looks whether they have
 VIEW_SECONDS = 0.3  # for the engine to answer: it does between two steps, and not while it replaces workers
 
 
@@ -38,8 +40,10 @@ class Answers:
 
     async def probe(self, adapter: Adapter | None = None) -> str | None:
         """Generate a token, by every rank, with an adapter or without; what went wrong, a line. It
-        takes its turn in the queue, which it leaves when nobody waits for its token any more.
+        takes its turn in the queue, which it leaves when nobody waits for its token any more. Where
+        the queue is full, or takes longer, the ranks are as well if they compute other requests.
         """
+        num_steps = self._engine.observer.stats().num_steps
         params = SamplingParams(max_tokens=1, temperature=0, ignore_eos=True)
         generating = self._engine.generate(Request("probe", [0], params, adapter=adapter))
         try:
@@ -48,10 +52,27 @@ class Answers:
                     if output.error is not None:
                         return output.error
         except TimeoutError:
+            if adapter is None and self._has_computed_since(num_steps):
+                return None
             return f"it gave no token within {PROBE_SECONDS:.0f} s"
+        except Overloaded as error:
+            return str(error) if adapter is not None else await self._compute(num_steps)
         except SquadronError as error:
             return str(error)
         return None
+
+    async def _compute(self, num_steps: int) -> str | None:
+        """Wait until steps have ended since there were so many; what went wrong, a line."""
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                while not self._has_computed_since(num_steps):
+                    await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            return f"its queue is full, and it ended no step within {PROBE_SECONDS:.0f} s"
+        return None
+
+    def _has_computed_since(self, num_steps: int) -> bool:
+        return self._engine.observer.stats().num_steps >= num_steps + PROBE_STEPS
 
     async def why(self, request_id: str) -> dict[str, Any] | None:
         """A request's `Why`; None if this engine does not know it."""

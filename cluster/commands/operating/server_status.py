@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from engine.errors import InvalidConfig
 
-SECONDS = 15.0
+SECONDS = 40.0  # for an answer: longer than /health/deep takes (`PROBE_SECONDS`)
 GAUGES = {
     "vllm:num_requests_running": "running",
     "vllm:num_requests_waiting": "waiting",

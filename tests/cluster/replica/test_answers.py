@@ -1,14 +1,18 @@
 """What a replica says of its engine: real engines on the demo checkpoint."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cluster.api.models.model import Model
 from cluster.replica.answers import Answers
 from engine.config import EngineConfig
+from engine.errors import Overloaded
 from engine.frontend.async_engine import AsyncEngine
+from engine.outputs import RequestOutput
 from engine.records.snapshot import Snapshot
 from engine.request import Request
 from engine.sampling_params import SamplingParams
@@ -60,6 +64,46 @@ async def test_a_probe_that_gets_no_token_in_time_leaves_the_queue(
         assert output.error is None
     await asyncio.wrap_future(engine.controls.pause("keep"))  # a turn later, when the figures are there
     assert answers.stats()["num_generation_tokens"] == 1, "that of the request alone"
+
+
+class Busy:
+    """An engine that gives a probe no token, and whose steps end or do not, once between looks."""
+
+    def __init__(self, *, computes: bool, is_full: bool) -> None:
+        self.observer = self
+        self.num_steps = 0
+        self._computes, self._is_full = computes, is_full
+
+    async def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
+        if self._is_full:
+            raise Overloaded("64 sequences wait already")
+        await asyncio.Event().wait()
+        yield RequestOutput(request.id, 0, [], [], finished=True)
+
+    def stats(self) -> SimpleNamespace:
+        self.num_steps += self._computes
+        return SimpleNamespace(num_steps=self.num_steps)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_an_engine_with_much_to_compute_is_well(monkeypatch: pytest.MonkeyPatch, is_full: bool) -> None:
+    """A probe behind requests that take longer than it may says nothing against the ranks."""
+    monkeypatch.setattr("cluster.replica.answers.PROBE_SECONDS", 0.02 if not is_full else 60.0)
+    monkeypatch.setattr("cluster.replica.answers.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("cluster.replica.answers.PROBE_STEPS", 1 if not is_full else 2)
+    busy: Any = Busy(computes=True, is_full=is_full)
+    assert await Answers(busy, "one").probe() is None
+
+
+@pytest.mark.parametrize(
+    ("is_full", "why"), [(False, "it gave no token"), (True, "its queue is full, and it ended no")]
+)
+async def test_an_engine_that_ends_no_step_is_not(monkeypatch: pytest.MonkeyPatch, is_full: bool, why: str) -> None:
+    monkeypatch.setattr("cluster.replica.answers.PROBE_SECONDS", 0.02)
+    monkeypatch.setattr("cluster.replica.answers.LOOK_SECONDS", 0.0)
+    stuck: Any = Busy(computes=False, is_full=is_full)
+    told = await Answers(stuck, "one").probe()
+    assert told is not None and told.startswith(why)
 
 
 async def test_a_view_is_told_also_while_the_engine_cannot_answer(

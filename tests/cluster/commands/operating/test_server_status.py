@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from cluster.cli import main
-from cluster.commands.operating.server_status import Told, _message, ask_server, of_engines, of_metrics
+from cluster.commands.operating.server_status import SECONDS, Told, _message, ask_server, of_engines, of_metrics
+from cluster.gateway.engines.questions import PROBE_SECONDS
 from engine.errors import InvalidConfig
 from tests.cluster.api.scripted import running
 
@@ -66,6 +67,11 @@ def test_errors_in_one_line() -> None:
     assert _message('{"error": {"message": "no engine is ready"}}') == "no engine is ready"
     assert _message("<html>\nmuch") == "<html>"
     assert _message("") == "no answer"
+
+
+def test_a_server_is_given_the_time_that_its_engines_have() -> None:
+    """One that has much to compute answers after that, and is not one that does not answer."""
+    assert SECONDS > PROBE_SECONDS
 
 
 def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
