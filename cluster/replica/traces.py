@@ -8,13 +8,13 @@ import time
 from contextlib import suppress
 
 from cluster.telemetry.tracing import Span, Telemetry, Value, make_tracer
+from engine.errors import EngineDead
 from engine.frontend.async_engine import AsyncEngine
 from engine.outputs import RequestMetrics
 from engine.records.timeline import StepRecord
 from engine.request import Request
 
 MAX_STEPS = 64  # of a request, that become spans
-ANSWER_SECONDS = 2.0  # for the engine's thread to look for them
 
 
 class Traces:
@@ -42,30 +42,38 @@ class Traces:
         task.add_done_callback(self._tasks.discard)
 
     async def flush(self, seconds: float) -> None:
-        """Send what waits; takes as long at most."""
+        """Send what waits, twice as long at most: of requests whose steps the engine has not told
+        by then, all but these.
+        """
         if self._tracer is not None:
             await asyncio.sleep(0)  # calls that have just been failed end here, and their traces with them
-            await asyncio.gather(*self._tasks)
+            if self._tasks:
+                _, late = await asyncio.wait(self._tasks, timeout=seconds)
+                for task in late:
+                    task.cancel()
+                await asyncio.gather(*late, return_exceptions=True)
             await asyncio.to_thread(self._tracer.flush, seconds)
 
     async def _end(
         self, trace: "RequestTrace", metrics: RequestMetrics | None, is_finished: bool, ended: float
     ) -> None:
-        if metrics is not None and trace.span.is_recorded:
-            trace.add_phases(metrics, ended)
-            if self._with_steps:
-                trace.add_steps(await self._steps(trace.request.id, metrics.arrival_time))
         attributes: dict[str, Value] = {
             "squadron.replica": self._replica,
             "squadron.attempt": trace.request.resume.attempt,
         }
-        trace.span.end(attributes, error=None if is_finished else "aborted", at=ended)
+        try:
+            if metrics is not None and trace.span.is_recorded:
+                trace.add_phases(metrics, ended)
+                if self._with_steps:
+                    trace.add_steps(await self._steps(trace.request.id, metrics.arrival_time))
+        finally:
+            trace.span.end(attributes, error=None if is_finished else "aborted", at=ended)
 
     async def _steps(self, request_id: str, since: float) -> list[StepRecord]:
         if self._engine.is_dead:
             return []
-        with suppress(TimeoutError):  # it has ended since
-            return await asyncio.wait_for(self._engine.observer.steps_of(request_id, since, MAX_STEPS), ANSWER_SECONDS)
+        with suppress(EngineDead):
+            return await self._engine.observer.steps_of(request_id, since, MAX_STEPS)  # between two steps
         return []
 
 
