@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import cache
 
 import pytest
 
@@ -19,3 +20,7 @@ def pytest_runtest_setup() -> None:
         sys.modules["torch"].set_num_threads(1)
     if "httpx" in sys.modules:  # whose functions hold this object: who says no other time gets this one
         sys.modules["httpx"]._config.DEFAULT_TIMEOUT_CONFIG.__init__(timeout=ANSWER_SECONDS)
+        # Each client would read all authorities anew, for longer than most of them ask.
+        transport = sys.modules["httpx"]._transports.default
+        if not hasattr(transport.create_ssl_context, "cache_info"):
+            transport.create_ssl_context = cache(transport.create_ssl_context)
