@@ -4,10 +4,13 @@ import contextlib
 import itertools
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+import pytest
 
 HERE, THERE = "198.18.39.1", "198.18.39.2"  # of a network for tests (RFC 2544)
 KNOCK = """
@@ -44,6 +47,17 @@ def reached_at(host: str, ports: set[int]) -> set[int]:
         [sys.executable, "-c", KNOCK, host, *map(str, sorted(ports))], capture_output=True, text=True
     )
     return {int(port) for port in found.stdout.split()}
+
+
+def network_address() -> str:
+    """One of this machine's, off loopback; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unconnected:
+        try:
+            unconnected.connect(("192.0.2.254", 9))
+        except OSError:
+            pytest.skip("this machine has no network")
+        host: str = unconnected.getsockname()[0]
+    return host
 
 
 def why_not() -> str:

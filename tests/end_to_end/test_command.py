@@ -91,9 +91,10 @@ def test_serve_tells_of_a_lost_worker_on_its_console_and_in_its_logs(tmp_path: P
     )
     try:
         assert process.stdout is not None and process.stderr is not None
-        line = next(line for line in process.stdout if line.startswith("Logs: "))
-        logs = Path(line.split()[1])
-        assert any(line.startswith("Ready: ") for line in process.stdout)
+        started = [process.stdout.readline() for _ in SERVING]
+        logs = Path(next(line for line in started if line.startswith("Logs: ")).split()[1])
+        folder = check_what_has_started(started, port, mark, key)
+        assert processes_with(f"{API_KEY_VARIABLE}={key}") == [process.pid]  # and none of Ray's
         with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key=key, max_retries=0) as client:
             send_hostile_requests(client)
             adapted: dict[str, Any] = {"model": "harbour", "prompt": "once", "max_tokens": 299, "temperature": 0}
@@ -109,6 +110,7 @@ def test_serve_tells_of_a_lost_worker_on_its_console_and_in_its_logs(tmp_path: P
             os.kill(worker, signal.SIGKILL)
             assert list(stream)[-1].choices[0].finish_reason == "length"
             assert text + "".join(chunk.choices[0].text for chunk in of_adapter) == expected
+        assert not any(key.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
         assert re.fullmatch(
             r"rank [01] lost \(SIGKILL\); replaced after \d+\.\d s; [12] stream\(s\) resumed\n",
             process.stderr.readline(),
@@ -119,7 +121,8 @@ def test_serve_tells_of_a_lost_worker_on_its_console_and_in_its_logs(tmp_path: P
         assert process.returncode == 0
         assert (said.splitlines()[-1], erred) == (f"The logs are in {kept}", "")
         assert "A worker died" not in said
-        assert not logs.exists()
+        wait_until_gone(mark)
+        assert not folder.exists()
         text = (kept / "serve" / log.name).read_text()
         assert "resumed after" in text and " CALL " not in text
         check_logs(kept, said + erred, key)
@@ -242,9 +245,9 @@ SERVING = [
 ]
 
 
+@pytest.mark.long  # else: test_ingress.py, with a signal to every process
 @pytest.mark.parametrize(
-    "to_all",
-    [pytest.param(False, id="to our process group", marks=pytest.mark.long), pytest.param(True, id="to every process")],
+    "to_all", [pytest.param(False, id="to our process group"), pytest.param(True, id="to every process")]
 )
 def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
     """A signal to the group leaves Ray to us: what runs is finished. After one to everybody nothing
@@ -268,16 +271,8 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
     try:
         assert process.stdout is not None
         started = [process.stdout.readline() for _ in SERVING]
-        assert [kind_of(line) for line in started] == SERVING
-        assert started[-2].startswith(f"Ready: http://{LOOPBACK}:{port}/v1")
-        (token,) = map(Path, values_of("RAY_AUTH_TOKEN_PATH", mark))
-        assert started[-1].split()[-2:] == ["RAY_AUTH_MODE=token", f"RAY_AUTH_TOKEN_PATH={token}"]
-        folder = token.parent
-        assert [path.stat().st_mode & 0o777 for path in (token, folder)] == [0o600, 0o700]
-        assert ray_folders(mark) == {folder / "ray"}
+        folder = check_what_has_started(started, port, mark, key)
         assert processes_with(f"{API_KEY_VARIABLE}={key}") == [process.pid]  # and none of Ray's
-        assert key not in "".join(commands_of(mark))
-        assert values_of("MALLOC_ARENA_MAX", mark) == {"2"}
         with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key=key, max_retries=0) as client:
             assert [model.id for model in client.models.list()] == ["small"]
             stream = client.completions.create(
@@ -305,6 +300,20 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
             process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+def check_what_has_started(said: list[str], port: int, mark: str, key: str) -> Path:
+    """By what the documents show, and without the key; the folder of its own."""
+    assert [kind_of(line) for line in said] == SERVING
+    assert said[-2].startswith(f"Ready: http://{LOOPBACK}:{port}/v1")
+    (token,) = map(Path, values_of("RAY_AUTH_TOKEN_PATH", mark))
+    assert said[-1].split()[-2:] == ["RAY_AUTH_MODE=token", f"RAY_AUTH_TOKEN_PATH={token}"]
+    folder = token.parent
+    assert [path.stat().st_mode & 0o777 for path in (token, folder)] == [0o600, 0o700]
+    assert ray_folders(mark) == {folder / "ray"}
+    assert key not in "".join(commands_of(mark))
+    assert values_of("MALLOC_ARENA_MAX", mark) == {"2"}
+    return folder
 
 
 def wait_until_gone(mark: str) -> None:

@@ -1,5 +1,5 @@
 """A flood on a server whose queue is full: it is refused before anything of a body is looked at, by
-HAProxy or by the gateway, and no header changes that.
+HAProxy (tests/end_to_end/test_ingress.py) or by the gateway, and no header changes that.
 """
 
 import contextlib
@@ -27,33 +27,33 @@ HEADERS: list[dict[str, str]] = [{}, {"Origin": "http://a.example"}, {"Last-Even
 NUM_ASKED = 50  # by each
 
 
-@pytest.fixture(params=["haproxy", pytest.param("proxy", marks=pytest.mark.long)])
-def ingress(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def full(tmp_path: Path, ingress: str) -> Iterator[httpx.Client]:
-    port = free_port()
-    with (
-        serve(tmp_path, port, *OPTIONS, "--ingress", ingress) as command,
-        httpx.Client(base_url=f"http://{LOOPBACK}:{port}", timeout=SECONDS) as client,
-        contextlib.ExitStack() as asked,
-    ):
-        command.wait_until_ready()
+@contextlib.contextmanager
+def full(port: int) -> Iterator[httpx.Client]:
+    """The queue of a server with `OPTIONS`, which is paused meanwhile."""
+    with httpx.Client(base_url=f"http://{LOOPBACK}:{port}", timeout=SECONDS) as client, contextlib.ExitStack() as asked:
         assert client.post("/pause").status_code == 200
-        for _ in range(2):
-            connection = http.client.HTTPConnection(LOOPBACK, port, timeout=SECONDS)
+        connections = [http.client.HTTPConnection(LOOPBACK, port, timeout=SECONDS) for _ in range(2)]
+        for connection in connections:
             asked.callback(connection.close)
             connection.request("POST", ROUTE, BODY, JSON)
         wait_until(lambda: client.post(ROUTE, content=NO_JSON).status_code == 503, "it has room")
         yield client
+        assert client.post("/resume").status_code == 200
+        assert [connection.getresponse().status for connection in connections] == [200, 200]
 
 
-def test_no_header_opens_a_full_queue(full: httpx.Client, ingress: str) -> None:
+def check_that_no_header_opens(full: httpx.Client, *, is_haproxy: bool) -> None:
     for headers in HEADERS:
         answers = [full.post(ROUTE, content=NO_JSON, headers=JSON | headers) for _ in range(NUM_ASKED)]
         told = {(answer.status_code, answer.json()["error"]["code"]) for answer in answers}
         assert told == {(503, "server_overloaded")}, headers
         messages = {answer.json()["error"]["message"] for answer in answers}
-        assert (FULL.message in messages) == (ingress == "haproxy"), headers
+        assert (FULL.message in messages) == is_haproxy, headers
+
+
+@pytest.mark.long
+def test_no_header_opens_a_full_queue_of_the_gateway(tmp_path: Path) -> None:
+    with serve(tmp_path, free_port(), *OPTIONS, "--ingress", "proxy") as command:
+        command.wait_until_ready()
+        with full(command.port) as client:
+            check_that_no_header_opens(client, is_haproxy=False)

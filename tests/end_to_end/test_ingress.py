@@ -1,5 +1,5 @@
 """Two `squadron serve` with HAProxy on one machine at once: who can reach what, and what happens
-when its parts die.
+when its parts die, and when one's queue is full.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import openai
 import pytest
@@ -21,12 +22,13 @@ from tests.cluster.certificates import make_authority, name_served
 from tests.end_to_end.chaos.processes import title_of
 from tests.end_to_end.commands import Command, serve
 from tests.end_to_end.conftest import LOOPBACK, free_port
-from tests.end_to_end.networks import other_machine, reached_at, why_not
-from tests.end_to_end.test_command import processes_with
+from tests.end_to_end.networks import network_address, other_machine, reached_at, why_not
+from tests.end_to_end.test_command import processes_with, wait_until_gone
+from tests.end_to_end.test_full_queue import OPTIONS, check_that_no_header_opens, full
 from tests.end_to_end.test_replica_lost import wait_until
-from tests.end_to_end.test_sockets import REPLICA, network_address
 from tests.listeners import Listener, listeners_of
 
+REPLICA = "ray::ServeReplica"
 GATEWAY = f"{REPLICA}:squadron:GatewayDeployment"
 PROXY = "ray::ProxyActor"  # Serve's own
 GATEWAY_PORTS = range(30_000, 31_000)  # Serve's, of their HTTP
@@ -66,22 +68,25 @@ class Server(Command):
 
 @contextlib.contextmanager
 def starting(
-    folder: Path, *, ingress: str = "haproxy", has_tls: bool = False, name: str | None = None
+    folder: Path, *options: str, ingress: str = "haproxy", has_tls: bool = False, name: str | None = None
 ) -> Iterator[Server]:
     """Not awaited; its model has the port in its name if it has no other."""
-    port, options = free_port(), []
+    port = free_port()
     if has_tls:
         files = AUTHORITY.issue(folder, "first")
-        options = ["--ssl-certfile", files.certfile, "--ssl-keyfile", files.keyfile]
+        options = (*options, "--ssl-certfile", files.certfile, "--ssl-keyfile", files.keyfile)
     with serve(folder, port, "--served-model-name", name or f"m{port}", "--ingress", ingress, *options) as command:
         yield Server(command.process, command.port, command.mark, command.said, folder if has_tls else None)
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    """The second one with TLS."""
+    """The first one on every network, without a key, and with a short queue; the second one with
+    TLS.
+    """
     one_folder, two_folder = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
-    with starting(one_folder) as one, starting(two_folder, has_tls=True) as two:
+    public = ("--host", "0.0.0.0", "--insecure-no-key", *OPTIONS)
+    with starting(one_folder, *public) as one, starting(two_folder, has_tls=True) as two:
         one.wait_until_ready()
         two.wait_until_ready()
         yield one, two
@@ -113,21 +118,39 @@ def test_what_is_behind_haproxy_does_not_answer_for_others(pair: tuple[Server, S
                 httpx.get(url, headers={SERVER: "another"}, timeout=SECONDS)
 
 
-def test_only_serves_replicas_listen_off_loopback(pair: tuple[Server, Server]) -> None:
-    """On one gRPC port each, to which Serve gives no address; it wants Ray's token."""
+def test_an_open_server_says_so(pair: tuple[Server, Server]) -> None:
+    one, two = pair
+    assert f"No API key: anyone who can reach port {one.port} can send requests\n" in one.said
+    assert not any(line.startswith("No API key") for line in two.said)
+
+
+def test_only_http_and_serves_replicas_listen_off_loopback(pair: tuple[Server, Server]) -> None:
+    """HTTP as it was asked to, and one gRPC port of each replica, which Serve gives no address to;
+    it wants Ray's token.
+    """
+    one, _ = pair
     for command in pair:
         listeners = command.listeners()
+        for name in ("ray::ServeController", PROXY, REPLICA, "ray::WorkerActor"):
+            assert any(each.process.startswith(name) for each in listeners), name  # nobody was passed over
         assert [each.port for each in listeners if "haproxy -db" in each.process] == [command.port]
         assert len([each for each in listeners if each.process.startswith(GATEWAY)]) >= 2  # HTTP, too
         public = [each for each in listeners if not is_loopback(each.host)]
-        assert sorted(title.rpartition(":")[2].partition(".")[0] for title in (each.process for each in public)) == [
-            "EngineDeployment",
-            "GatewayDeployment",
-        ]
+        assert [each.port for each in public if "haproxy -db" in each.process] == [one.port] * (command is one)
+        others = [each for each in public if each.port != one.port]
+        replicas = sorted(each.process.rpartition(":")[2].partition(".")[0] for each in others)  # not what they do now
+        assert replicas == ["EngineDeployment", "GatewayDeployment"]
+        for each in others:
+            assert each.process.startswith(REPLICA) and each.host == "::"
+            with grpc.insecure_channel(f"{LOOPBACK}:{each.port}") as channel:
+                call = channel.unary_unary("/ray.serve.ASGIService/HandleRequest")
+                with pytest.raises(grpc.RpcError) as refused:
+                    call(b"", timeout=60)
+            assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
 
 @pytest.mark.parametrize("is_other_machine", [False, True], ids=["by its own address", "from another machine"])
-def test_the_network_reaches_replicas_alone(pair: tuple[Server, Server], is_other_machine: bool) -> None:
+def test_the_network_reaches_replicas_and_what_is_open(pair: tuple[Server, Server], is_other_machine: bool) -> None:
     """Another machine is there for root alone; at this machine's own address the kernel answers the
     same.
     """
@@ -140,13 +163,26 @@ def test_the_network_reaches_replicas_alone(pair: tuple[Server, Server], is_othe
     else:
         with other_machine() as other:
             reached = other.reaches(ports)
-    assert reached == {each.port for each in listeners if each.process.startswith(REPLICA) and each.host == "::"}
+    of_replicas = {each.port for each in listeners if each.process.startswith(REPLICA) and each.host == "::"}
+    assert reached == of_replicas | {pair[0].port}
 
 
 def test_debugging_is_for_clients_on_this_machine(pair: tuple[Server, Server]) -> None:
     for command in pair:
         assert command.get("/debug/engines").status_code == 200
         assert command.get("/debug/engines", **{"x-forwarded-for": "127.0.0.1"}).status_code == 403
+    remote = f"http://{network_address()}:{pair[0].port}"
+    assert httpx.get(f"{remote}/v1/models", timeout=SECONDS).status_code == 200
+    for name in ("x-nothing", "x-forwarded-for", "forwarded", "x-real-ip"):
+        refused = httpx.get(f"{remote}/debug/engines", headers={name: "127.0.0.1"}, timeout=SECONDS)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "key_or_loopback_needed")
+
+
+def test_no_header_opens_a_full_queue(pair: tuple[Server, Server]) -> None:
+    one, _ = pair
+    with full(one.port) as client:
+        check_that_no_header_opens(client, is_haproxy=True)
+    assert one.says()
 
 
 def test_a_stream_goes_on_under_a_new_certificate(pair: tuple[Server, Server]) -> None:
@@ -186,7 +222,7 @@ def test_a_request_waits_for_the_next_gateway(pair: tuple[Server, Server]) -> No
 def test_a_killed_haproxy_is_replaced(pair: tuple[Server, Server]) -> None:
     one, two = pair
     before = one.says()
-    (haproxy,) = one.pids("haproxy -db")
+    haproxy = only_haproxy(one)
     os.kill(haproxy, signal.SIGKILL)
     wait_until(lambda: one.pids("haproxy -db") not in ([], [haproxy]) and is_open(one), "there is no other HAProxy")
     assert one.says() == two.says() == before
@@ -195,10 +231,36 @@ def test_a_killed_haproxy_is_replaced(pair: tuple[Server, Server]) -> None:
 def test_haproxy_goes_with_its_manager_and_comes_with_the_next(pair: tuple[Server, Server]) -> None:
     one, _ = pair
     (manager,) = one.pids("ray::HAProxyManager")
-    (haproxy,) = one.pids("haproxy -db")
+    haproxy = only_haproxy(one)
     os.kill(manager, signal.SIGKILL)
     wait_until(lambda: one.pids("haproxy -db") not in ([], [haproxy]) and is_open(one), "there is no other HAProxy")
     assert one.says()
+
+
+def test_a_signal_to_every_process_leaves_nothing(pair: tuple[Server, Server]) -> None:
+    """Not to the command alone, which would have it finish what runs."""
+    _, two = pair
+    (logs,) = (line.removeprefix("Logs: ").strip() for line in two.said if line.startswith("Logs: "))
+    folder = Path(logs).parents[2]
+    assert folder.name.startswith("squadron-") and folder.exists()
+    asked: dict[str, Any] = {"model": f"m{two.port}", "prompt": "once", "max_tokens": 300}
+    with two.client() as client, client.completions.create(stream=True, **asked, extra_body={"ignore_eos": True}) as it:
+        next(iter(it))
+        for pid in processes_with(two.mark):
+            with contextlib.suppress(ProcessLookupError):  # ended meanwhile
+                os.kill(pid, signal.SIGTERM)
+        assert two.process.wait(timeout=60) == 0
+    assert two.process.stdout is not None
+    assert "Stopping; running requests are finished first\n" in two.process.stdout.read()
+    wait_until_gone(two.mark)
+    assert not folder.exists()
+
+
+def only_haproxy(command: Server) -> int:
+    """Once an earlier one is gone: where a gateway has been replaced, another one takes over."""
+    wait_until(lambda: len(command.pids("haproxy -db")) == 1, "there are several")
+    (pid,) = command.pids("haproxy -db")
+    return pid
 
 
 def is_open(command: Server) -> bool:

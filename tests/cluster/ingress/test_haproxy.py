@@ -26,7 +26,7 @@ from cluster.sockets import LOOPBACK
 from tests.cluster.api.scripted import listening
 from tests.cluster.ingress.haproxies import SECONDS, HAProxy, configuration, running
 from tests.end_to_end.conftest import free_port
-from tests.end_to_end.test_sockets import network_address
+from tests.end_to_end.networks import network_address
 from tests.listeners import listeners_of
 
 
