@@ -1,5 +1,6 @@
-"""An engine is told to end while its streams run: another one goes on with them, and finds their
-blocks.
+"""Two engines: a request goes to the one that has its prompt's beginning in its cache, or its
+adapter. And one is told to end while its streams run: the other one goes on with them, and finds
+their blocks.
 """
 
 import os
@@ -26,7 +27,9 @@ from tests.end_to_end.test_replica_lost import taken, wait_until
 SECONDS = 300.0
 NUM_STREAMS = 4
 NUM_TOKENS = 1400  # of each: an engine that is told to end does so before they do, on a fast machine too
-BLOCK = 16
+BLOCK = 16  # tokens
+TURNS = 4
+SYSTEMS = [f"This is conversation {number}. " + "Keep what was said. " * 70 for number in range(3)]
 TWO_RANKS = {"tensor_parallel_size": 2, "num_spare_workers": 0}
 MOST_AGAIN = 6 * BLOCK  # tokens of a stream that are computed again: what was not stored yet, and what came meanwhile
 
@@ -118,6 +121,35 @@ def check_undisturbed(client: openai.OpenAI, said: list[Any], salt: str) -> None
     assert said == undisturbed
 
 
+def ask(client: openai.OpenAI, messages: list[Any], model: str = "demo") -> tuple[str, int, int]:
+    """The answer, the prompt's tokens and how many of them were cached."""
+    answer = client.chat.completions.create(model=model, messages=messages, temperature=0, max_tokens=24)
+    usage = answer.usage
+    assert usage is not None and usage.prompt_tokens_details is not None
+    cached = usage.prompt_tokens_details.cached_tokens
+    assert cached is not None
+    return answer.choices[0].message.content or "", usage.prompt_tokens, cached
+
+
+def finished(app: App) -> list[int]:
+    """Requests that each engine has finished."""
+    return [stats["num_requests_finished"] for _, stats in sorted(engines(app).items())]
+
+
+def test_an_adapters_requests_go_where_it_is_loaded(app: App, client: openai.OpenAI) -> None:
+    """Whatever their prompts; those without one go to both."""
+    before, counts = finished(app), {}
+    for model, number in (("demo", 12), ("harbour", 6)):
+        for n in range(number):
+            ask(client, [{"role": "user", "content": f"What is {n} + {number}?"}], model)
+        asked = sum(before) + number
+        wait_until(lambda asked=asked: sum(finished(app)) == asked, "the engines have not told of every request")
+        counts[model] = [now - then for now, then in zip(finished(app), before, strict=True)]
+        before = finished(app)
+    assert min(counts["demo"]) > 0
+    assert sorted(counts["harbour"]) == [0, 6]
+
+
 def test_streams_of_an_engine_that_ends_go_on_elsewhere_with_their_blocks(app: App, client: openai.OpenAI) -> None:
     streams = Streams(client, "moved")
     with told_to_end(app, streams) as (ending, other):
@@ -167,3 +199,24 @@ def vandal() -> Iterator[None]:
         is_over.set()
         thread.join()
     assert seen
+
+
+def test_every_turn_finds_its_earlier_ones_and_a_lost_replica_changes_no_answer(
+    app: App, client: openai.OpenAI
+) -> None:
+    conversations: list[list[Any]] = [[{"role": "system", "content": system}] for system in SYSTEMS]
+    lengths = [0] * len(conversations)
+    for turn in range(TURNS):
+        for number, messages in enumerate(conversations):
+            messages.append({"role": "user", "content": f"What is {turn + 1} + {number + 2}?"})
+            text, num_tokens, cached = ask(client, messages)
+            assert cached >= lengths[number] // BLOCK * BLOCK, f"turn {turn} of conversation {number}"
+            lengths[number] = num_tokens
+            messages.append({"role": "assistant", "content": text})
+    assert min(lengths) > 400
+    wait_until(lambda: all(each["num_requests_finished"] for each in engines(app).values()), "one got everything")
+
+    os.kill(next(iter(engines(app))), signal.SIGKILL)
+    for messages in conversations:
+        *before, last = messages
+        assert ask(client, before)[0] == last["content"]
