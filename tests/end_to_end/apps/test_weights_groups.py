@@ -19,7 +19,10 @@ from tests.end_to_end.chaos.app import App, app_args, running
 from tests.end_to_end.test_replica_lost import wait_until
 from tests.perturbed import save_perturbed
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's, of its processes that still run
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Ray's, of its processes that still run
+    pytest.mark.long,  # else: test_trainers.py, tests/cluster/workers/test_weights.py
+]
 SAMPLING: dict[str, Any] = {"temperature": 0.8, "seed": 3, "ignore_eos": True, "max_tokens": 24}
 PROMPT = "Tell a long story about manta rays. " * 3
 NORM = "model.norm.weight"
