@@ -64,7 +64,7 @@ $(VENV)/has-triton: $(STAMP)
 	@touch $@
 
 # What writes published formats, for the test that reads what it wrote, which is skipped without.
-$(VENV)/packers: $(STAMP)
+$(VENV)/packers: $(STAMP) .ci/packers
 	@.ci/packers $@ || echo "Going on without the packers of published formats"
 
 # What moves blocks from node to node, for the tests that have it do so, which are skipped without.

@@ -10,7 +10,7 @@ from parallel.spec.published.compressed import read_compressed
 from parallel.spec.published.fields import Fields
 from parallel.spec.published.scheme import BLOCK, Scheme
 
-METHODS = "awq, gptq, compressed-tensors and fp8"
+METHODS = "awq, gptq, compressed-tensors, auto-round and fp8"
 # Why, and what to do instead, of formats that people have.
 REFUSED = {
     "bitsandbytes": "its codes are made when transformers loads them",
@@ -23,7 +23,6 @@ REFUSED = {
     "torchao": "not one of the formats that are read",
     "mxfp4": "its number format is not computed",
     "modelopt": "its number formats are not computed",
-    "auto-round": "export it with format auto_gptq or auto_awq",
     "fbgemm_fp8": "not one of the formats that are read",
     "bitnet": "not one of the formats that are read",
     "spqr": "not one of the formats that are read",
@@ -62,7 +61,8 @@ def read_scheme(hf_config: dict[str, Any]) -> Scheme | None:
     if not isinstance(found, dict) or not isinstance(found.get("quant_method"), str):
         raise UnsupportedModel(f"config.json: quantization_config={str(found)[:200]} names no quant_method")
     method = found["quant_method"].lower().replace("_", "-")
-    reader = {"awq": _read_awq, "gptq": _read_gptq, "compressed-tensors": read_compressed, "fp8": _read_fp8}.get(method)
+    readers = {"awq": _read_awq, "gptq": _read_gptq, "auto-round": _read_auto_round, "fp8": _read_fp8}
+    reader = (readers | {"compressed-tensors": read_compressed}).get(method)
     if reader is None:
         why = REFUSED.get(method, REFUSED.get(method.replace("-", "_"), "not one of the formats that are read"))
         raise UnsupportedModel(
@@ -109,6 +109,27 @@ def _read_gptq(fields: Fields) -> Scheme:
         shuffles=fields.boolean("desc_act", False),
         zero_offset=0 if "gptq_v2" in (fields.get("checkpoint_format"), fields.get("format")) else 1,
         ignored=(*_as_parts(fields.names("modules_to_not_convert")), *_passed_over(fields)),
+    )
+
+
+def _read_auto_round(fields: Fields) -> Scheme:
+    """AutoRound's own exports: the tensors of AWQ, or those of GPTQ without act-order."""
+    fields.check_known(
+        "bits data_type act_bits group_size lm_head packing_format quant_method sym", _CODES_WITHOUT_INFLUENCE
+    )
+    fields.require("packing_format", "auto_round:auto_gptq", "auto_round:auto_awq")
+    is_awq = fields.get("packing_format") == "auto_round:auto_awq"
+    fields.require("bits", *((4,) if is_awq else (4, 8)))
+    _check_codes(fields)
+    bits = fields.integer("bits", 4)
+    return Scheme(
+        method="auto-round",
+        layout="awq" if is_awq else "gptq",
+        kind="int4" if bits == 4 else "int8",
+        bits=bits,
+        group_size=fields.group_size("group_size", 128),
+        has_zeros=True,
+        zero_offset=0 if is_awq else 1,
     )
 
 

@@ -111,12 +111,12 @@ class Scheme:
                     "qzeros": Form((groups, num_words), ("I32",)),
                 }
             case "gptq":
-                return {
+                parts = {
                     "qweight": words,
                     "scales": Form((groups, num_out)),
                     "qzeros": Form((groups, math.ceil(num_out / packed)), ("I32",)),
-                    "g_idx": Form((num_in,), ("I32",)),
                 }
+                return parts | ({"g_idx": Form((num_in,), ("I32",))} if self.has_order else {})
             case "packed":
                 return self._packed_parts(num_out, words.shape[0], groups, num_in)
             case "blocks":

@@ -268,5 +268,5 @@ REFUSED = {
         QWEN25 | {"quantization_config": BY_GPTQMODEL | {"dynamic": {"+:.*down_proj": {"bits": 8}}}},
         r"quantization_config.dynamic='\+:\.\*down_proj'",
     ),
-    "AutoRound": (QWEN3 | {"quantization_config": {"quant_method": "auto-round", "bits": 4}}, "export it with format"),
+    "AutoRound": (QWEN3 | {"quantization_config": {"quant_method": "auto-round", "bits": 4}}, "packing_format=None"),
 }

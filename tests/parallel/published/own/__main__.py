@@ -8,13 +8,15 @@ from pathlib import Path
 
 import torch
 
-from tests.parallel.published.own import by_autoawq, by_compressed_tensors, by_gptqmodel
-from tests.parallel.published.own.made import AUTOAWQ, COMPRESSED, GPTQMODEL
+from tests.parallel.published.own import by_autoawq, by_autoround, by_compressed_tensors, by_gptqmodel
+from tests.parallel.published.own.made import AUTOAWQ, AUTOROUND, COMPRESSED, GPTQMODEL
 
 
 def main(plain: str, folder: Path) -> None:
     for name in GPTQMODEL:
         by_gptqmodel.make(plain, name, folder / name)
+    for name in AUTOROUND:
+        by_autoround.make(plain, name, folder / name)
     with torch.inference_mode():
         for name in COMPRESSED:
             by_compressed_tensors.make(plain, name, folder / name)

@@ -46,7 +46,13 @@ GPTQMODEL: dict[str, Fields] = {
     "AWQ, GPTQModel's": {"bits": 4, "group_size": 128, "sym": False, "quant_method": "awq", "format": "gemm"},
 }
 AUTOAWQ = "AWQ"
-NAMES = (*COMPRESSED, *GPTQMODEL, AUTOAWQ)
+# By AutoRound: the format that is asked for, and whether it is symmetric.
+AUTOROUND = {
+    "AutoRound, GPTQ": ("auto_gptq", True),
+    "AutoRound": ("auto_round", True),
+    "AutoRound zeros": ("auto_round", False),
+}
+NAMES = (*COMPRESSED, *GPTQMODEL, *AUTOROUND, AUTOAWQ)
 
 
 def load(folder: str | Path, **options: Any) -> Any:

@@ -13,6 +13,8 @@ from tests.parallel.spec.configs import hf_config, qwen3_moe
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": False}
+AUTO_ROUND = {"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq"}
+AUTO_ROUND |= {"bits": 4, "group_size": 128, "sym": True}
 FP8 = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 WEIGHTS = {"num_bits": 4, "type": "int", "symmetric": True, "group_size": 128, "strategy": "group"}
 Q_PROJ = "model.layers.3.self_attn.q_proj"
@@ -57,6 +59,10 @@ AS_WRITTEN = {
     | {"autoround_version": "0.4.5", "amp": True, "batch_size": 8, "data_type": "int", "iters": 512, "lr": 0.002}
     | {"enable_minmax_tuning": True, "enable_quanted_input": True, "minmax_lr": 0.002, "nsamples": 512, "act_bits": 16}
     | {"scale_dtype": "torch.float16", "seqlen": 2048, "low_gpu_mem_usage": True, "gradient_accumulate_steps": 1},
+    "AutoRound, its own": AUTO_ROUND
+    | {"amp": False, "autoround_version": "0.16.1", "block_name_to_quantize": "model.layers", "data_type": "int"}
+    | {"enable_quanted_input": False},
+    "AutoRound, its own with zero points": AUTO_ROUND | {"packing_format": "auto_round:auto_awq", "sym": False},
     "llm-compressor": packed_with(actorder="static", block_structure=None, dynamic=False, observer="mse")
     | {"global_compression_ratio": None, "kv_cache_scheme": None, "sparsity_config": {}, "transform_config": {}}
     | {"version": "0.12.2"},
@@ -90,6 +96,9 @@ HADAMARD = {"config_groups": {"u": {"type": "hadamard", "apply": [{"targets": ["
         (GPTQ | {"format": "bitblas"}, "format='bitblas'"),
         (GPTQ | {"act_bits": 8}, "act_bits=8"),
         (GPTQ | {"extra_config": {"model.layers.0": {"bits": 8}}}, "extra_config={.*} is not known here"),
+        (AUTO_ROUND | {"extra_config": {"model.layers.0": {"bits": 8}}}, "extra_config={.*} is not known here"),
+        (AUTO_ROUND | {"packing_format": "auto_round:gptqmodel"}, "packing_format='auto_round:gptqmodel'"),
+        (AUTO_ROUND | {"data_type": "mx_fp"}, "data_type='mx_fp'"),
         (FP8 | {"expert_dtype": "fp4"}, "expert_dtype='fp4'"),
         (FP8 | {"modules_to_convert": ["embed_tokens"]}, "modules_to_convert="),
         (FP8 | {"online_rotation": True}, "online_rotation=True is not known here"),
@@ -114,6 +123,9 @@ def test_tensors_that_stand_for_a_weight() -> None:
     assert f"{Q_PROJ}.weight" not in forms
     assert forms[f"{Q_PROJ}.bias"].shape == (896,)
     assert forms["model.embed_tokens.weight"].dtypes == ("F32", "F16", "BF16")
+    by_gptq, by_autoround = (read(hf_config(quantization_config=config)).forms() for config in (GPTQ, AUTO_ROUND))
+    orders = {name for name in by_gptq if name.endswith(".g_idx")}
+    assert orders and by_autoround == {name: form for name, form in by_gptq.items() if name not in orders}
 
 
 @pytest.mark.parametrize(
