@@ -16,7 +16,7 @@ from cluster.api.errors import ApiError
 from cluster.api.keys.key import Key
 from engine.request import NO_KEY, Share
 
-BUSY_RETRY_AFTER = 1.0  # seconds, for a key that has as many requests running as it may have
+NEWEST_PART = 0.2  # of the mean of how long a key's requests take: that of the newest one
 CALLER = "squadron.caller"  # among a scope's `extensions`
 
 
@@ -51,6 +51,7 @@ class Turn:
 
     def __init__(self, account: "_Account") -> None:
         self._account = account
+        self._since = account.clock()
         self._reserved = 0
         self._used: Callable[[], int] | None = None
         self._begun = 0
@@ -93,7 +94,7 @@ class Turn:
         """Give back what was reserved and not used, or take what was used beyond it. A prompt that
         was begun and of which nothing was told, as its client has left, counts as used.
         """
-        self._account.num_running -= 1
+        self._account.ended(self._since)
         if self._account.tokens is not None:
             used = self._used() if self._used else 0
             self._account.tokens.take(used + self._begun - self._reserved)
@@ -156,8 +157,10 @@ class KeyLimits:
 class _Account:
     def __init__(self, key: Key, num_gateways: int, clock: Callable[[], float]) -> None:
         self._num_gateways = num_gateways
-        self._clock = clock
+        self.clock = clock
         self.num_running = 0
+        self._seconds = 0.0  # that its requests take; 0 before one has ended
+        self._num_refused = 0  # since one has ended, as too many were running
         self.allow(key)
 
     def allow(self, key: Key) -> None:
@@ -169,7 +172,9 @@ class _Account:
 
     def begin(self) -> None:
         if self.max_running is not None and self.num_running >= self.max_running:
-            raise self.refusal(f"{self.num_running} requests of at most {self.max_running} are running", None)
+            self._num_refused += 1  # each is told to come when those before it are in
+            seconds = self._seconds * self._num_refused / self.max_running
+            raise self.refusal(f"{self.num_running} requests of at most {self.max_running} are running", seconds)
         if self.tokens is not None and self.tokens.level <= 0:
             message = f"{self.tokens.size} tokens a minute are used up"
             raise self.refusal(message, self.tokens.seconds_until(1))
@@ -180,20 +185,26 @@ class _Account:
             self.requests.take(1)
         self.num_running += 1
 
+    def ended(self, since: float) -> None:
+        """One that began then has."""
+        taken = self.clock() - since
+        self._seconds += (taken - self._seconds) * (NEWEST_PART if self._seconds else 1)
+        self._num_refused = 0
+        self.num_running -= 1
+
     def _part(self, limit: int | None) -> int | None:
         return None if limit is None else -(-limit // self._num_gateways)
 
     def _bucket(self, limit: int | None) -> Bucket | None:
         part = self._part(limit)
-        return None if part is None else Bucket(part, self._clock)
+        return None if part is None else Bucket(part, self.clock)
 
-    def refusal(self, message: str, seconds: float | None, *, tells_limits: bool = True) -> ApiError:
-        """`seconds`: until it may be sent again, where that is known."""
+    def refusal(self, message: str, seconds: float, *, tells_limits: bool = True) -> ApiError:
+        """`seconds`: until it may be sent again, as far as is known."""
         told = self.headers() if tells_limits else ()
         headers = {name.decode(): value.decode() for name, value in told}
-        retry_after = BUSY_RETRY_AFTER if seconds is None else seconds
         text = f"API key {self.key.name!r}: {message}"
-        return ApiError(429, text, code="rate_limit_exceeded", retry_after=retry_after, headers=headers)
+        return ApiError(429, text, code="rate_limit_exceeded", retry_after=seconds, headers=headers)
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """OpenAI's: how much there is a minute, how much is left, and when all of it is there

@@ -103,6 +103,30 @@ def test_every_gateway_allows_its_part_rounded_up() -> None:
         limits.begin(key)
 
 
+def test_whoever_is_refused_for_too_many_at_once_is_told_when_these_end() -> None:
+    clock = Clock()
+    limits, key = KeyLimits(clock=clock), replace(KEY, max_concurrency=2)
+
+    def refused() -> str:
+        with pytest.raises(ApiError, match="2 requests of at most 2 are running") as error:
+            limits.begin(key)
+        return error.value.headers["retry-after"]
+
+    turns = [limits.begin(key) for _ in range(2)]
+    assert refused() == "1", "it is not known yet"
+    clock.now += 30
+    for turn in turns:
+        assert turn is not None
+        turn.end()
+    turns = [limits.begin(key) for _ in range(2)]
+    assert [refused() for _ in range(10)] == ["15", "30", "45", "60", "75", "90", "105", "120", "120", "120"]
+    clock.now += 5
+    assert turns[0] is not None
+    turns[0].end()
+    limits.begin(key)
+    assert refused() == "13", "one of 5 s counts a fifth, and those that were refused are told"
+
+
 def test_new_limits_hold_at_once_and_running_requests_still_count() -> None:
     limits = KeyLimits(clock=Clock())
     turn = limits.begin(replace(KEY, max_concurrency=2))
