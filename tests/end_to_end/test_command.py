@@ -40,6 +40,7 @@ def test_generate_answers() -> None:
     assert (done.returncode, done.stdout.splitlines()) == (0, ["42", "4"]), done.stderr
 
 
+@pytest.mark.long  # else: page/test_demo.py
 def test_demo_once() -> None:
     done = run("demo", "--once", "--port", str(free_port()))
     assert done.returncode == 0, done.stderr
@@ -60,15 +61,19 @@ def without_times(text: str) -> str:
         (["--quantization", "fp8"], "quantization=fp8 is not computed on CPU; int8 or int4 would work"),
     ],
 )
-def test_serve_refuses_what_takes_a_gpu_where_there_is_none(options: list[str], sentence: str) -> None:
-    done = run("serve", str(DEMO), "--port", str(free_port()), *options)
-    assert (done.returncode, done.stderr) == (2, f"squadron serve: {sentence}\n")
+def test_serve_refuses_what_takes_a_gpu_where_there_is_none(
+    options: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(DEMO), "--port", str(free_port()), *options]) == 2
+    assert capsys.readouterr().err == f"squadron serve: {sentence}\n"
 
 
-def test_serve_says_what_is_not_computed_here_before_anything_starts() -> None:
-    done = run("serve", str(DEMO), "--port", str(free_port()), "-tp", "2", "--dtype", "float16", "--device", "cpu")
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
+def test_serve_says_what_is_not_computed_here_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["-tp", "2", "--dtype", "float16", "--device", "cpu"]
+    assert main(["serve", str(DEMO), "--port", str(free_port()), *options]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
     assert line.startswith("squadron serve: ") and "float16" in line
 
 

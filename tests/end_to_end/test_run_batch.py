@@ -10,7 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cluster.batch.files.place import Place
+from cluster.cli import main
 from tests.end_to_end.conftest import DEMO, Reference, Server
 from tests.end_to_end.test_command import ROOT, SQUADRON
 from tests.object_store import object_store
@@ -54,7 +57,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def test_a_killed_run_goes_on_where_it_was(server: Server, tmp_path: Path) -> None:
     source, output, parts = tmp_path / "in.jsonl", tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts"
-    asked = [completion(number, max_tokens=8 + number % 40) for number in range(192)]
+    asked = [completion(number, max_tokens=8 + number % 40) for number in range(128)]
     write(source, asked)
     arguments = ("-i", source, "-o", output, "--ray-address", server.ray.address, "--concurrency", 8)
     first = start(server, *arguments)
@@ -124,7 +127,7 @@ def test_a_model_of_its_own(questions: list[str], reference: Reference, tmp_path
     assert answer["response"]["status_code"] == 200 and answer["error"] is None
 
 
-def test_refusals(tmp_path: Path) -> None:
+def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "in.jsonl"
     write(source, [completion(0)])
     for arguments, sentence in [
@@ -135,6 +138,5 @@ def test_refusals(tmp_path: Path) -> None:
         ),
         (["-i", "nowhere://x", "-o", tmp_path / "out", "--base-url", "http://127.0.0.1:1"], "not a place for files"),
     ]:
-        process = start(None, *arguments)
-        _, errors = process.communicate(timeout=240)
-        assert (process.returncode, sentence in errors) == (2, True), errors
+        status, errors = main(["run-batch", *map(str, arguments)]), capsys.readouterr().err
+        assert (status, sentence in errors) == (2, True), errors

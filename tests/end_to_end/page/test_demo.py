@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -16,11 +17,14 @@ import openai
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from tests.documents.snippets import snippet
 from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
 from tests.end_to_end.page.browser import Browser, browsing, needs_chromium
+from tests.end_to_end.test_command import without_times
 
 pytestmark = needs_chromium
 PROMISES = "What are the three promises of Squadron?"
+SHOWN = snippet("docs/serving.md", "make demo").output
 ANSWER = "#messages li:last-child.assistant"
 ENDED = f"{ANSWER}:not(.streaming)"
 # Counts the different lengths that the last answer's text has had.
@@ -46,28 +50,44 @@ return [ground, (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05)]
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Demo:
+    url: str
+    said: str  # until it waits for Ctrl-C
+
+
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def demo() -> Iterator[Demo]:
     port = free_port()
     command = [sys.executable, "-m", "cluster.cli", "demo", "--port", str(port)]
-    demo = subprocess.Popen(command, cwd=DEMO.parents[1], stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert demo.stdout is not None
+    process = subprocess.Popen(command, cwd=DEMO.parents[1], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout is not None
     try:
         told = ""
-        for line in demo.stdout:
+        for line in process.stdout:
             told += line
             if line.startswith("Ctrl-C"):
                 break
         assert f"  http://{LOOPBACK}:{port}/\n" in told
-        yield f"http://{LOOPBACK}:{port}"
-        demo.terminate()
-        demo.wait(120)
+        yield Demo(f"http://{LOOPBACK}:{port}", told)
+        process.terminate()
+        process.wait(120)
     finally:
-        if demo.poll() is None:
+        if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(demo.pid, signal.SIGKILL)
-            demo.wait()
-        demo.stdout.close()
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def url(demo: Demo) -> str:
+    return demo.url
+
+
+def test_it_says_what_the_documents_show(demo: Demo) -> None:
+    shown, said = (without_times(text.partition("\nAsk more")[0]) for text in (SHOWN, demo.said))
+    assert said == shown
 
 
 @pytest.fixture(scope="module")
