@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[3]
 WEIGHTS = "model.safetensors"
 READ = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
 LOOKS = "import sys; from cluster.download.models import fetched; from engine.config import EngineConfig; "
+HURRIED = "import cluster.download.transfer; cluster.download.transfer.FIRST_WAIT_SECONDS = 0.01; "
 FETCH = LOOKS + "print(fetched(EngineConfig.create(model=sys.argv[1], download_dir=sys.argv[2])).model)"
 
 
@@ -162,7 +163,7 @@ def test_a_token_is_told_to_the_hub_alone(hub: SmallHub, tmp_path: Path, faults:
     hub.refusal, hub.token = (403, "GatedRepo"), token
     for name, fault in faults.items():
         setattr(hub, name, fault)
-    loud = "import logging; logging.basicConfig(level=logging.DEBUG); " + FETCH
+    loud = "import logging; logging.basicConfig(level=logging.DEBUG); " + HURRIED + FETCH
     done = run(loud, NAME, str(tmp_path / "node"), HF_TOKEN=token, HF_HOME=str(tmp_path / "home"))
     assert (done.returncode == 0) == comes, done.stderr
     assert "DEBUG:" in done.stderr and token not in done.stdout + done.stderr

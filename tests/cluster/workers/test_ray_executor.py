@@ -107,7 +107,7 @@ def test_streams_go_on_with_the_tokens_they_would_have_had() -> None:
     exact = {"ops_backend": "cpu", "num_gpu_blocks_override": 200}
     config = make_config(**exact, tensor_parallel_size=2, pipeline_parallel_size=2)
     with engine_on(LocalExecutor(make_config(**exact)), config) as engine:
-        expected = [tokens_and_text(answer) for answer in answers(engine, requests(20))]
+        expected = [tokens_and_text(answer) for answer in answers(engine, requests(12))]
     executor = RayExecutor(config)
     with engine_on(executor, config) as engine:
         step, num_steps, signals = engine.step, itertools.count(), {8: signal.SIGKILL, 40: signal.SIGSTOP}
@@ -119,7 +119,7 @@ def test_streams_go_on_with_the_tokens_they_would_have_had() -> None:
             return step()
 
         engine.step = step_with_faults  # type: ignore[method-assign]
-        assert [tokens_and_text(answer) for answer in answers(engine, requests(20))] == expected
+        assert [tokens_and_text(answer) for answer in answers(engine, requests(12))] == expected
         assert engine.stats().num_recoveries == 2
 
 
@@ -175,9 +175,9 @@ def test_what_kills_its_worker_is_quarantined(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("cluster.workers.processes.started.WorkerActor", DeadlyActor)
     config = make_config(num_gpu_blocks_override=200, tensor_parallel_size=2, num_spare_workers=0)
     with engine_on(LocalExecutor(make_config(num_gpu_blocks_override=200)), config) as engine:
-        expected = [tokens_and_text(answer) for answer in answers(engine, requests(15))]
+        expected = [tokens_and_text(answer) for answer in answers(engine, requests(8))]
     with engine_on(RayExecutor(config), config) as engine:
-        told = answers(engine, [*requests(15), ([3, 4, DEADLY], SamplingParams())])
+        told = answers(engine, [*requests(8), ([3, 4, DEADLY], SamplingParams())])
         assert [tokens_and_text(answer) for answer in told[:-1]] == expected
         assert told[-1].error_code == REQUEST_QUARANTINED
         assert engine.stats().num_recoveries == 2
