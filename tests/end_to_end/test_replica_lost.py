@@ -198,6 +198,7 @@ def test_a_lost_gateway_is_no_clean_end(server: Server) -> None:
     assert said_by(server, lambda: None)
 
 
+@pytest.mark.long  # else: test_stream_resume.py, where an update ends it
 def test_a_gateway_finishes_its_streams_after_sigterm(server: Server) -> None:
     """And another takes its place."""
     wait_until_healthy(server)

@@ -75,6 +75,7 @@ def test_a_rehearsal_measures_everything(tmp_path: Path) -> None:
     assert printed.count("times the tokens a second of transformers") == 2 * 2
 
 
+@pytest.mark.long
 def test_what_does_not_work_takes_nothing_else_along(tmp_path: Path) -> None:
     """The engine cannot be imported, and a kernel makes the device fail: that is told, and the rest
     is measured.
@@ -99,7 +100,13 @@ def test_what_there_is_no_time_for_is_told(tmp_path: Path) -> None:
     assert (figures, failure) == ([], "took longer than 0.5 s")
 
 
-@pytest.mark.parametrize("part", parts(CPU, True), ids=lambda part: part.name)
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(part, id=part.name, marks=[pytest.mark.long] * (part.name in ("two ranks", "engine quick fast")))
+        for part in parts(CPU, True)
+    ],
+)
 def test_every_part_begins(part: Part) -> None:
     """The first thing that each measures; the whole is `long`."""
     measures = part.measures(CPU, True)

@@ -118,6 +118,7 @@ def test_what_cannot_be_reached_is_named(cluster: Any, monkeypatch: pytest.Monke
     assert "let the cluster's own network" in findings[0].remedy
 
 
+@pytest.mark.long
 def test_a_node_has_two_processes_however_many_others_there_are(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[tuple[str, str]] = []
 

@@ -113,7 +113,20 @@ def test_its_files_are_read_as_transformers_reads_them(name: str, tmp_path: Path
     assert set(defaults) == {"temperature", "top_k", "top_p", "repetition_penalty"} & model.generation.keys()
 
 
-@pytest.mark.parametrize("name", MODELS)
+# Formats whose arithmetic others have, too; they are read in tests/parallel/published.
+OTHER_FORMATS = (
+    "Qwen2.5-7B-Instruct, saved by transformers 5",
+    "Qwen2.5-7B-Instruct-FP8-dynamic",
+    "Qwen2.5-7B-Instruct-GPTQ-Int8",
+    "Qwen2.5-7B-Instruct-quantized.w4a16",
+    "Qwen3-30B-A3B, by GPTQModel",
+    "Qwen3-8B-AWQ",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in OTHER_FORMATS)) for name in MODELS]
+)
 def test_a_small_copy_answers_with_their_tokens(name: str, tmp_path: Path) -> None:
     config, meant = write(tmp_path / "model", MODELS[name])
     options: dict[str, Any] = {"device": "cpu", "num_threads": 1, "kv_cache_memory_bytes": 8 << 20}

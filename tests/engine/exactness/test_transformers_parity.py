@@ -2,6 +2,8 @@
 repetition penalty.
 """
 
+import itertools
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -57,8 +59,16 @@ def test_greedy_with_logprobs(ours, greedy):
                 assert found.logprob == pytest.approx(float(logprobs[token_id]), abs=1e-3)
 
 
-@pytest.mark.parametrize("pp", [1, 2, 4])
-@pytest.mark.parametrize("tp", [1, 2, 4])
+BETWEEN = [(1, 4), (4, 1), (2, 4), (4, 2)]  # between those that are run always
+
+
+@pytest.mark.parametrize(
+    ("tp", "pp"),
+    [
+        pytest.param(tp, pp, marks=[pytest.mark.long] * ((tp, pp) in BETWEEN))
+        for tp, pp in itertools.product((1, 2, 4), repeat=2)
+    ],
+)
 def test_greedy_sharded(greedy, tp, pp):
     params = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
     with demo_engine(tensor_parallel_size=tp, pipeline_parallel_size=pp) as engine:

@@ -17,7 +17,7 @@ from tests.engine.support.workloads import (
     was_refused,
 )
 
-NUM_WORKLOADS = 120
+NUM_WORKLOADS = 60
 
 
 def drafting_knobs(rng):

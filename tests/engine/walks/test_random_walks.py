@@ -36,7 +36,7 @@ def tokens_of(answers):
     return {key: [choice.token_ids for choice in answer.outputs] for key, answer in answers.items()}
 
 
-@pytest.mark.parametrize("shard", [*range(2), *(pytest.param(shard, marks=pytest.mark.long) for shard in range(2, 10))])
+@pytest.mark.parametrize("shard", [0, *(pytest.param(shard, marks=pytest.mark.long) for shard in range(1, 10))])
 def test_answers_depend_on_the_request_alone(shard, monkeypatch):
     num_blamed, num_drafts, num_right, num_staged, num_loaded, num_fetched, num_missed = 0, 0, 0, 0, 0, 0, 0
     for seed in range(shard, NUM_WORKLOADS, 10):

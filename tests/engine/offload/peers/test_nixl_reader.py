@@ -29,7 +29,7 @@ from tests.engine.support.nixl import needs_nixl
 from tests.listeners import listeners_of
 
 MOST_BYTES = HEADER_BYTES + len(DATA)
-ALL_OF = [None, "tcp"]  # UCX_TLS
+ALL_OF = [pytest.param(None, marks=pytest.mark.long), "tcp"]  # UCX_TLS: as between nodes
 
 
 @pytest.fixture(autouse=True)

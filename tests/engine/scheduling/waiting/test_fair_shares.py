@@ -59,8 +59,14 @@ def tokens_at_rates(rates: dict[str, int], num_steps: int, **knobs: object) -> C
     return clients.tokens
 
 
-@pytest.mark.parametrize("num_blocks", [400, 40])
-@pytest.mark.parametrize("num_cpu_blocks", [0, 60])
+@pytest.mark.parametrize(
+    ("num_cpu_blocks", "num_blocks"),
+    [
+        (0, 400),
+        (60, 40),
+        *(pytest.param(*blocks, marks=pytest.mark.long) for blocks in ((0, 40), (60, 400))),
+    ],
+)
 def test_a_key_at_twenty_times_its_share_takes_a_tenth_at_most_from_nine_others(
     num_blocks: int, num_cpu_blocks: int
 ) -> None:

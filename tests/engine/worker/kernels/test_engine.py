@@ -15,7 +15,7 @@ from engine.core.llm_engine import LLMEngine
 from engine.sampling_params import SamplingParams
 from tests.engine.support.demo import answers, demo_engine, every_bit
 from tests.engine.worker.tiny import VOCAB_SIZE, hf_config
-from tests.ops.kernels.where import DEVICE, IS_INTERPRETED, MARKS, SLOW
+from tests.ops.kernels.where import DEVICE, IS_INTERPRETED, MARKS, slow
 
 pytestmark = MARKS
 LENGTH = 2 if IS_INTERPRETED else 3
@@ -39,7 +39,8 @@ def engine_on(folder: Path, **changes: object) -> Iterator[LLMEngine]:
         yield engine
 
 
-@pytest.mark.parametrize(("head_dim", "kv_cache_dtype"), [(64, "auto"), pytest.param(128, "fp8_e4m3", marks=SLOW)])
+@slow  # else: test_steps.py and test_adapters.py here
+@pytest.mark.parametrize(("head_dim", "kv_cache_dtype"), [(64, "auto"), (128, "fp8_e4m3")])
 def test_requests_have_one_answer(
     head_dim: int, kv_cache_dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
