@@ -7,7 +7,6 @@ application, or when no gateway has said for minutes that it goes on.
 """
 
 import asyncio
-import hashlib
 import time
 from contextlib import suppress
 from urllib.parse import quote
@@ -33,7 +32,7 @@ def run_of(app_name: str, token: str) -> str:
         number, run = _last(app_name)
         if run is not None and time.time() - run.seen < GONE_SECONDS:
             return run.name
-        own = _Run(hashlib.sha256(token.encode()).hexdigest()[:16], time.time())
+        own = _Run(store.digest(token), time.time())
         if store.claim(_key(app_name, number + 1), msgspec.json.encode(own)):
             if run is not None:
                 store.delete(_key(app_name, number))

@@ -3,6 +3,7 @@ they write down there of an application.
 """
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 
 from ray.exceptions import RayError
@@ -48,6 +49,11 @@ def numbers(prefix: bytes) -> list[int]:
     with _answering():
         keys = internal_kv._internal_kv_list(prefix, namespace=NAMESPACE)
     return [int(key.removeprefix(prefix)) for key in keys]
+
+
+def digest(text: str) -> str:
+    """For a key, in place of what may be long, or secret."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @contextlib.contextmanager

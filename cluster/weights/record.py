@@ -3,7 +3,6 @@ down.
 """
 
 import contextlib
-import hashlib
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -40,8 +39,7 @@ class WeightsRecord:
         are from. Those of another one, under the same name, are others.
         """
         self.groups = UpdateGroups(app_name, deployment)  # in which trainers give them other weights
-        own = hashlib.sha256(source.encode()).hexdigest()[:16]
-        self._prefix = f"weights/{app_name}/{run}/{deployment}/{own}".encode()
+        self._prefix = f"weights/{app_name}/{run}/{deployment}/{store.digest(source)}".encode()
         self.rest = RestRecord(self._prefix)
 
     def read(self) -> Change:

@@ -4,7 +4,6 @@ node, which outlives each gateway.
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import Iterator
 from typing import Protocol
 from urllib.parse import quote
@@ -47,8 +46,7 @@ class RayAdapterStore:
         """`run`: of the application (`cluster.head.runs`); `model`: the name of the one that the
         adapters are of, and `source` where its weights are from.
         """
-        own = hashlib.sha256(source.encode()).hexdigest()[:16]
-        self._prefix = f"adapters/{app_name}/{run}/{quote(model, safe='')}/{own}/".encode()
+        self._prefix = f"adapters/{app_name}/{run}/{quote(model, safe='')}/{store.digest(source)}/".encode()
 
     async def swap(self, name: str, before: Change | None, after: Change | None) -> bool:
         with _answering():
