@@ -10,6 +10,7 @@ from cluster.head import store
 from cluster.launch.node.own_cluster import started
 from engine.worker.local_executor import LocalExecutor
 from tests.cluster.head.key_values import KeyValues
+from tests.cluster.open_ray import open_ray
 from tests.cluster.workers.ranks import ROOT, make_config, run
 
 
@@ -17,10 +18,7 @@ from tests.cluster.workers.ranks import ROOT, make_config, run
 def cluster() -> Iterator[None]:
     """A Ray cluster of this machine, with four logical CPUs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_worker_niceness", "0")
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        open_ray(patch)
         folder = tempfile.mkdtemp(prefix="sq-", dir="/tmp")  # short: the paths of sockets are
         try:
             with started(

@@ -18,15 +18,10 @@ from cluster.launch.node.ray_processes import RayProcesses
 from cluster.launch.node.start.agents import agents_may_be_late
 from cluster.launch.node.start.starting import patience
 from cluster.launch.packages import ROOT
+from tests.cluster.open_ray import open_ray
 from tests.engine.support.nixl import FOLDER as NIXL
 
 SMALL = {"include_dashboard": False, "object_store_memory": 80 << 20}
-ENVIRONMENT = {
-    "RAY_worker_niceness": "0",
-    "RAY_AUTH_MODE": "disabled",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
 
 
 @contextlib.contextmanager
@@ -36,8 +31,7 @@ def several_nodes(nodes: Sequence[dict[str, Any]], **environment: str) -> Iterat
     processes = RayProcesses()
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        for name, value in (ENVIRONMENT | {"RAY_TMPDIR": str(folder)} | environment).items():
-            patch.setenv(name, value)
+        open_ray(patch, RAY_TMPDIR=str(folder), **environment)
         (folder / "ray").mkdir()  # where Cluster notes its address, which it takes to be there
         stack.callback(gc.collect)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)

@@ -23,6 +23,7 @@ DISMISSAL_SECONDS = 2.0  # for processes to exit when asked to
 KILL_SECONDS = 10.0
 START_SECONDS = 300.0  # for a placed process to start: an image may have to be fetched first
 LOOK_SECONDS = 0.5  # between checks for further losses while workers start
+AGAIN_SECONDS = (0.1, 5.0)  # until one that died as it started is replaced: the first time, and at most
 PROGRESS_SECONDS = 5.0  # between log lines on what is waited for
 
 
@@ -56,6 +57,7 @@ class WorkerPool:
         for `timeout` seconds.
         """
         started = told = time.monotonic()
+        again, longest = AGAIN_SECONDS
         while True:
             processes = [self._replace_lost(rank) for rank in range(len(self._placement.bundles))]
             introductions = [process.started.introduction for process in processes]
@@ -64,6 +66,8 @@ class WorkerPool:
                 self._attach_all(processes)
                 if not any(process.is_lost for process in processes):
                     return processes
+                time.sleep(again)  # Ray may fail each at once
+                again = min(2 * again, longest)
             for process in processes:
                 if process.started.introduction in waiting:
                     process.started.doubt()

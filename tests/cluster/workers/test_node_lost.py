@@ -29,6 +29,7 @@ from engine.errors import CACHE_TOO_SMALL, StepFailure, WorkerLost
 from engine.outputs import Accumulator, RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
+from tests.cluster.open_ray import open_ray
 from tests.cluster.workers.ranks import PROMPTS, ROOT, SECONDS, make_config
 from tests.end_to_end.chaos.processes import find
 from tests.engine.support.arrivals import add_request
@@ -44,11 +45,8 @@ NODE = {"include_dashboard": False, "object_store_memory": 80 << 20}
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A head without room for workers; nodes come and go."""
-    monkeypatch.setenv("RAY_worker_niceness", "0")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     folder = Path(tempfile.mkdtemp(prefix="sq-", dir="/tmp"))
-    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    open_ray(monkeypatch, RAY_TMPDIR=str(folder))
     (folder / "ray").mkdir()  # where Cluster notes its address, which it takes to be there
     processes = RayProcesses()
     with contextlib.ExitStack() as stack:

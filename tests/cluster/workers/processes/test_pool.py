@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 import ray
@@ -18,7 +19,7 @@ from ray.experimental.internal_kv import _internal_kv_list
 
 from cluster.workers.placement import give_back, place
 from cluster.workers.processes.local_process import LocalProcess
-from cluster.workers.processes.pool import WorkerPool
+from cluster.workers.processes.pool import NoPlace, WorkerPool
 from cluster.workers.processes.process import WorkerProcess
 from cluster.workers.ray_executor import RayExecutor
 from engine.errors import WorkerLost
@@ -224,3 +225,23 @@ def test_a_starved_worker_and_a_short_pause_are_no_alarm(expected: list[list[int
     finally:
         burner.kill()
         burner.wait()
+
+
+class KilledAtOnce(WorkerProcess):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        ray.kill(self.actor)
+
+
+def test_workers_that_ray_fails_at_once_are_not_started_over_and_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    placement = place(make_config())
+    pool = WorkerPool(placement, 0, on_missing=lambda: None)
+    monkeypatch.setattr("cluster.workers.processes.pool.START_SECONDS", 3.0)
+    monkeypatch.setattr("cluster.workers.processes.pool.WorkerProcess", KilledAtOnce)
+    with pytest.raises(NoPlace):
+        pool.fill(3.0)
+    pool.close()
+    give_back(placement)
+    assert 1 <= sum("died while it started" in line for line in caplog.messages) <= 6, "after 0.1, 0.2, 0.4, ... s"
