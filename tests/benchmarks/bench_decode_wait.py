@@ -1,11 +1,11 @@
 """How long a stream waits for its next token while others' prompts are computed, and how long these
 take, with and without a limit (`max_decode_wait_ms`).
 
-    python -m tests.benchmarks.bench_decode_wait [--model demo] [--prompts 2] [--input-len 4000]
+    python -m tests.benchmarks.bench_decode_wait [--model demo] [--streams 1] [--prompts 2] [--input-len 4000]
 
-In turn, on two engines with one rank in this process each. A round is one stream, and prompts that
-arrive together once it has begun; prints the longest gap between its tokens, the median of a
-round's, and prompt tokens a second.
+In turn, on two engines with one rank in this process each. A round is some streams, and prompts
+that arrive together once they have begun; prints the longest gap between the first one's tokens,
+the median of a round's, and prompt tokens a second.
 """
 
 import argparse
@@ -31,6 +31,7 @@ MAX_STREAM_TOKENS = 2000  # more than it has steps
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default=SHAPE)
+    parser.add_argument("--streams", type=int, default=1)
     parser.add_argument("--prompts", type=int, default=2)
     parser.add_argument("--input-len", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -40,7 +41,7 @@ def main() -> None:
         engines = {limit: _engine(folder, limit, stack) for limit in LIMITS_MS}
         for number in range(asked.rounds + 1):  # the first is to warm up
             for limit, engine in engines.items():
-                gaps, seconds = waits(engine, number, asked.prompts, asked.input_len)
+                gaps, seconds = waits(engine, number, asked.streams, asked.prompts, asked.input_len)
                 told = {
                     "max_decode_wait_ms": limit,
                     "longest_ms": round(1000 * max(gaps)),
@@ -51,11 +52,16 @@ def main() -> None:
                     print(json.dumps(told), flush=True)
 
 
-def waits(engine: LLMEngine, number: int, num_prompts: int, input_len: int) -> tuple[list[float], float]:
-    """Seconds between the stream's tokens until the prompts are computed, and seconds in all."""
-    add_request(engine, "stream", [number + 1, 7], SamplingParams(max_tokens=MAX_STREAM_TOKENS, ignore_eos=True))
-    while not engine.step():
-        pass
+def waits(
+    engine: LLMEngine, number: int, num_streams: int, num_prompts: int, input_len: int
+) -> tuple[list[float], float]:
+    """Seconds between a stream's tokens until the prompts are computed, and seconds in all."""
+    for stream in range(num_streams):
+        ids = [number + 1, stream + 7]
+        add_request(engine, f"stream {stream}", ids, SamplingParams(max_tokens=MAX_STREAM_TOKENS, ignore_eos=True))
+    begun: set[str] = set()
+    while len(begun) < num_streams:
+        begun |= {output.request_id for output in engine.step()}
     for prompt in range(num_prompts):
         ids = [(number * 31 + prompt * 7 + place * place) % 500 + 1 for place in range(input_len)]
         add_request(engine, f"prompt {prompt}", ids, SamplingParams(max_tokens=1))
@@ -65,13 +71,14 @@ def waits(engine: LLMEngine, number: int, num_prompts: int, input_len: int) -> t
     while left:
         for output in engine.step():
             now = time.perf_counter()
-            if output.request_id == "stream":
+            if output.request_id == "stream 0":
                 gaps.append(now - before)
                 before = now
-            else:
+            elif output.request_id.startswith("prompt"):
                 left -= output.finished
     seconds = time.perf_counter() - started
-    engine.abort_request("stream")
+    for stream in range(num_streams):
+        engine.abort_request(f"stream {stream}")
     while engine.has_unfinished_requests():
         engine.step()
     return gaps, seconds

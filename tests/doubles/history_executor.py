@@ -104,7 +104,7 @@ class HistoryExecutor:
         self.deadly: set[int] = set()  # token ids: a step that reads one ends in WorkerLost
         self.is_kill = False  # whether the crashes come from outside
         self.raising: set[int] = set()  # token ids: a step that reads one raises
-        self.ns_per_token = 0  # what a step says it has taken
+        self.ns_per_step = self.ns_per_token = 0  # what a step says it has taken
         self.slow_ns: dict[int, int] = {}  # and how much longer some have
         self.num_starts = 0
         self.num_restarts = 0
@@ -303,8 +303,11 @@ class HistoryExecutor:
             ranks=np.ones(len(hidden), np.int32),
             top_ids=np.array(top_ids, np.int32).reshape(len(hidden), count),
             top_logprobs=np.array(top_logprobs, np.float32).reshape(len(hidden), count),
-            execute_ns=np.array([len(request.input_ids) * self.ns_per_token + self.slow_ns.get(request.step, 0)]),
+            execute_ns=np.array([self._ns_of(request)]),
         )
+
+    def _ns_of(self, request: ExecuteModelRequest) -> int:
+        return self.ns_per_step + len(request.input_ids) * self.ns_per_token + self.slow_ns.get(request.step, 0)
 
     def _history(self, request: ExecuteModelRequest, row: int) -> tuple[int, ...]:
         """The tokens so far of a sampled row with a penalty."""
