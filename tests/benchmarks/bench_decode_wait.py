@@ -1,7 +1,7 @@
 """How long a stream waits for its next token while others' prompts are computed, and how long these
 take, with and without a limit (`max_decode_wait_ms`).
 
-    python -m tests.benchmarks.bench_decode_wait [--model demo] [--streams 1] [--prompts 2] [--input-len 4000]
+    python -m tests.benchmarks.bench_decode_wait [--model demo] [--streams N] [--prompts N]
 
 In turn, on two engines with one rank in this process each. A round is some streams, and prompts
 that arrive together once they have begun; prints the longest gap between the first one's tokens,
