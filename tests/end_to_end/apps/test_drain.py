@@ -24,6 +24,7 @@ from tests.end_to_end.chaos.app import App, app_args, running
 from tests.end_to_end.chaos.processes import is_alive
 from tests.end_to_end.test_replica_lost import taken, wait_until
 
+pytestmark = pytest.mark.long  # else: tests/cluster/replica/leaving/, tests/cluster/gateway/engines/
 SECONDS = 300.0
 NUM_STREAMS = 4
 NUM_TOKENS = 1400  # of each: an engine that is told to end does so before they do, on a fast machine too
@@ -34,9 +35,7 @@ TWO_RANKS = {"tensor_parallel_size": 2, "num_spare_workers": 0}
 MOST_AGAIN = 6 * BLOCK  # tokens of a stream that are computed again: what was not stored yet, and what came meanwhile
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param({}, id="one rank"), pytest.param(TWO_RANKS, id="two", marks=pytest.mark.long)]
-)
+@pytest.fixture(scope="module", params=[pytest.param({}, id="one rank"), pytest.param(TWO_RANKS, id="two")])
 def app(request: pytest.FixtureRequest) -> Iterator[App]:
     before = folders()
     with running(app_args(request.param, recovers=True, num_engines=2)) as app:
@@ -166,7 +165,6 @@ def test_streams_of_an_engine_that_ends_go_on_elsewhere_with_their_blocks(app: A
     check_undisturbed(client, said, "undisturbed")
 
 
-@pytest.mark.long
 def test_blocks_that_are_lost_on_the_way_are_computed_again(app: App, client: openai.OpenAI) -> None:
     streams = Streams(client, "lost")
     with told_to_end(app, streams) as (_, other), vandal():
