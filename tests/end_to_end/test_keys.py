@@ -204,6 +204,7 @@ async def contest(clients: Clients, num_greedy: int) -> Contest:
     return Contest({key: given[key] / total for key in [*OTHERS, GREEDY]}, texts, refused)
 
 
+@pytest.mark.long  # else: tests/engine/scheduling/waiting/test_fair_shares.py, tests/cluster/gateway/test_door.py
 async def test_a_key_at_twenty_times_its_share_takes_a_tenth_at_most_from_others(clients: Clients) -> None:
     """Nor can it fill the queue for them, nor change their answers."""
     before = await contest(clients, NUM_EACH)
