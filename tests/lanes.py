@@ -3,9 +3,9 @@
 What starts Ray waits more than it computes: two processes take that, the third one computes, and
 who is through with its own kinds helps. A file is taken whole by one process: what several tests
 need is started once. The shared server is started once for many files, in the process that begins
-with them; another one starts a server of its own only while many of them are left. A process has
-one Ray, and the shared server's lasts until the process ends: it takes nothing afterwards that
-starts Ray in the process, or counts on a process without it.
+with them, and ends before a file that does not need it; another process starts a server of its own
+only while many of them are left. What starts Ray in the process itself, or counts on a process
+without it, comes before.
 """
 
 import re

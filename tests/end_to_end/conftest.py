@@ -6,7 +6,7 @@ import json
 import random
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from engine.sampling_params import SamplingParams
 from tests.adapters import demo_shapes, save_adapter
 from tests.cluster.telemetry.receiver import Receiver, receiving
 from tests.engine.support.able import able_tokenizer
+from tests.lanes import kind
 
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
 ENGINE = {
@@ -72,8 +73,8 @@ def free_port() -> int:
     raise OSError("None of 100 ports between 20000 and 32767 is free")
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@contextmanager
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With a receiver of its spans, a folder for files and batches, and an adapter, harbour, in a
     folder from which others may be loaded.
     """
@@ -91,6 +92,38 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         args |= {"lora_modules": [f"harbour={harbour.folder}"], "lora_roots": [str(adapters)]}
         with serving(build_app(args), host=LOOPBACK, port=port) as running:
             yield Server(port, ray, running.gateways, args, receiver, clients)
+
+
+RUNNING = pytest.StashKey[tuple[Server, ExitStack]]()  # the shared server, and what ends it
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Server:
+    """One of many files: see `end_server`."""
+    stash = request.config.stash
+    if RUNNING not in stash:
+        stack = ExitStack()
+        stash[RUNNING] = (stack.enter_context(shared_server(tmp_path_factory)), stack)
+    return stash[RUNNING][0]
+
+
+def end_server(config: pytest.Config) -> None:
+    """Before the first file that does not need it: doing nothing it takes an eighth of a core."""
+    if RUNNING in config.stash:
+        _, stack = config.stash[RUNNING]
+        del config.stash[RUNNING]
+        stack.close()
+
+
+@pytest.hookimpl(trylast=True)  # after fixtures that use it
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is None or kind(nextitem.nodeid.partition("::")[0]) != "server":
+        end_server(item.config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    end_server(session.config)
 
 
 class Reference:
