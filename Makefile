@@ -9,6 +9,8 @@ HASH := $(firstword $(shell cat pyproject.toml constraints.txt | sha256sum))
 STAMP := $(VENV)/installed-$(HASH)
 SERVING := $(VENV)/serving-$(HASH)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+# What pip compiles, it compiles with one core.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 MKDOCS := $(VENV)/mkdocs
 SITE := $(MKDOCS)/installed-$(firstword $(shell sha256sum docs/site/requirements.txt))
 
@@ -52,9 +54,10 @@ $(STAMP) $(SERVING):
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "Squadron needs Python 3.11 or 3.12, and found neither"; exit 1; }
 	@test -x $(BIN)/python || { echo "Making $(VENV) with $(PYTHON) ..."; $(PYTHON) -m venv $(VENV_OPTIONS) $(VENV); }
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "Installing torch, about half a minute ..."; \
-		$(PIP) --constraint constraints.txt torch; }
+		$(PIP) --no-compile --constraint constraints.txt torch; }
 	@echo "Installing Squadron and its dependencies, about a minute ..."
-	@$(PIP) --constraint constraints.txt --editable '.$(EXTRAS)'
+	@$(PIP) --no-compile --constraint constraints.txt --editable '.$(EXTRAS)'
+	@$(COMPILE)
 	@rm -f $(filter-out $(STAMP) $(SERVING),$(wildcard $(VENV)/installed-* $(VENV)/serving-*)) && touch $@
 
 # A torch for CUDA has brought its own; one for CPUs has none, and the kernels are interpreted and compiled all the same.
