@@ -246,7 +246,7 @@ def test_why_a_request_took_its_time(browser: Browser) -> None:
 
 
 def test_a_killed_worker_changes_no_token(browser: Browser, url: str) -> None:
-    question, num_tokens = "Count from 3 to 9.", 1900
+    question, num_tokens = "Count from 3 to 9.", 700
     undisturbed = told(url, question, num_tokens, ignore_eos=True)
     settings(browser, temperature="0", max_tokens=str(num_tokens))
     browser.click("#ignore_eos")
