@@ -21,9 +21,11 @@ def openai_error(message: str, kind: str, *, param: str | None, code: str) -> by
     return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
-def anthropic_error(message: str, status: int, *, param: str | None, code: str) -> bytes:
-    """`{"type": "error", "error": {type, message}}` as JSON; `param` and `code` are ours."""
+def anthropic_error(message: str, status: int, request_id: str | None, *, param: str | None, code: str) -> bytes:
+    """`{"type": "error", "error": {type, message}, request_id}` as JSON; `param` and `code` are
+    ours.
+    """
     kind = "overloaded_error" if code == "server_overloaded" else _ANTHROPIC_TYPES.get(status)
     kind = kind or ("api_error" if status >= 500 else "invalid_request_error")
     error = {"type": kind, "message": message, "param": param, "code": code}
-    return msgspec.json.encode({"type": "error", "error": error, "request_id": None})
+    return msgspec.json.encode({"type": "error", "error": error, "request_id": request_id})

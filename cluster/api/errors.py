@@ -150,11 +150,13 @@ def _spread(seconds: float) -> float:
     return seconds * random.uniform(1.0, 2.0)
 
 
-def error_body(error: ApiError, path: str = "") -> bytes:
-    """JSON, in the form of the API that the path belongs to; by default in OpenAI's."""
+def error_body(error: ApiError, path: str = "", request_id: str | None = None) -> bytes:
+    """JSON, in the form of the API that the path belongs to; by default in OpenAI's, which has no
+    id of the request.
+    """
     message = error.message if len(error.message) <= MAX_MESSAGE else error.message[:MAX_MESSAGE] + "…"
     if is_anthropic(path):
-        return anthropic_error(message, error.status, param=error.param, code=error.code)
+        return anthropic_error(message, error.status, request_id, param=error.param, code=error.code)
     return openai_error(message, error.type, param=error.param, code=error.code)
 
 
@@ -173,9 +175,14 @@ class ErrorResponse(Response):
             count_refusal(self._error.code, self._error.limit)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if is_anthropic(path):
-            self.body = error_body(self._error, path)
+            self.body = error_body(self._error, path, request_id(scope))
             self.init_headers(self._error.headers)
         await super().__call__(scope, receive, send)
+
+
+def request_id(scope: Scope) -> str | None:
+    """That the proxy or the client has given it."""
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), None)
 
 
 def error_response(error: ApiError) -> Response:

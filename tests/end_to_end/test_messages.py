@@ -54,6 +54,10 @@ def test_answers_as_chat_does(server: Server, reference: Reference, questions: l
     client = client_of(server)
     with client.messages.stream(**asked, extra_body={"temperature": 0}) as stream:
         assert stream.get_final_text() == text
+    assert client.messages.create(**asked)._request_id
+    with pytest.raises(anthropic.NotFoundError) as caught:
+        client.messages.create(**asked | {"model": "other"})
+    assert caught.value.request_id == caught.value.body["request_id"] is not None
     counted = client.messages.count_tokens(model="demo", messages=asked["messages"])
     assert counted.input_tokens == message.usage.input_tokens + message.usage.cache_read_input_tokens
 

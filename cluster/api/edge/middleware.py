@@ -2,11 +2,12 @@
 
 import re
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.api.edge.hosts import ANY, AllowedHosts, is_local
 from cluster.api.edge.origins import check_own_page, check_page
-from cluster.api.errors import ApiError, error_response
+from cluster.api.error_shapes import is_anthropic
+from cluster.api.errors import ApiError, error_response, request_id
 from cluster.api.keys.key import Key
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.keys.limits import CALLER, Caller, KeyLimits, tell_key
@@ -63,8 +64,11 @@ class Edge:
             tell_key(scope, inner.key.name)
             await self._app({**scope, "extensions": {**scope["extensions"], CALLER: inner}}, receive, send)
             return
+        headers = scope["headers"]
+        scope = {**scope, "headers": safe_headers(headers)}
+        send = _with_request_id(scope, send)
         try:
-            key = self._check(scope, scope["headers"])
+            key = self._check(scope, headers)
             if key is not None:
                 tell_key(scope, key.name)
             # Only what engines are asked for counts, and that is posted.
@@ -72,7 +76,6 @@ class Edge:
         except ApiError as error:
             await error_response(error)(scope, receive, send)
             return
-        scope = {**scope, "headers": safe_headers(scope["headers"])}
         if key is not None:
             share = key.share if self._keys.are_several else NO_KEY
             scope["extensions"] = {**scope.get("extensions", {}), CALLER: Caller(key, turn, share)}
@@ -148,6 +151,20 @@ def safe_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]
     """
     safe = ((name, _safe_id(value) if name == b"x-request-id" else value) for name, value in headers)
     return [(name, value) for name, value in safe if value or name != b"x-request-id"]
+
+
+def _with_request_id(scope: Scope, send: Send) -> Send:
+    """Anthropic's clients read the request's id from a header of another name."""
+    known = request_id(scope)
+    if known is None or not is_anthropic(scope["path"].removeprefix(scope.get("root_path", ""))):
+        return send
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (b"request-id", known.encode("latin-1"))]}
+        await send(message)
+
+    return sending
 
 
 def _safe_id(value: bytes) -> bytes:

@@ -14,7 +14,7 @@ _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[\w-]+(\.[\w-]+)*)(:[0-9]{1,5})
 ANY = "*"
 # Headers of answers that a page's script may read, beside those that it always may.
 TOLD = [
-    *("retry-after", "x-request-id"),
+    *("retry-after", "x-request-id", "request-id"),
     *(f"x-ratelimit-{what}-{of}" for of in ("requests", "tokens") for what in ("limit", "remaining", "reset")),
 ]
 

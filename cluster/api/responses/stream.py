@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from cluster.api.connection.disconnect import or_as_gone, unless_disconnected
 from cluster.api.error_shapes import is_anthropic
-from cluster.api.errors import FORESEEN, as_api_error, error_body
+from cluster.api.errors import FORESEEN, as_api_error, error_body, request_id
 from cluster.api.responses.resuming.readers import Reader, taken_over
 
 DONE = b"data: [DONE]\n\n"
@@ -62,19 +62,18 @@ class EventStream(Response):
         self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
         if self._reader is not None:
             receive = or_as_gone(receive, self._reader)
         try:
-            await unless_disconnected(receive, self._send(send, path))
+            await unless_disconnected(receive, self._send(send, scope))
         except ClientDisconnect:
             if self._reader is None or not self._reader.is_set():
                 return
             if not self._has_begun:
                 raise taken_over() from None
-            await self._fail(send, path, taken_over())
+            await self._fail(send, scope, taken_over())
 
-    async def _send(self, send: Send, path: str) -> None:
+    async def _send(self, send: Send, scope: Scope) -> None:
         async with aclosing(self._events) as events:
             data = await anext(events, b"")  # empty for a client that resumes after the last event
             self._has_begun = True
@@ -84,13 +83,14 @@ class EventStream(Response):
                 async for data in events:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
             except Exception as error:
-                await self._fail(send, path, error)
+                await self._fail(send, scope, error)
                 if isinstance(error, FORESEEN):
                     return  # without the message that ends the body: the server closes the connection
                 raise  # closes it too, and logs the traceback
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _fail(self, send: Send, path: str, error: Exception) -> None:
+    async def _fail(self, send: Send, scope: Scope, error: Exception) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
         name = b"event: error\n" if is_anthropic(path) else b""
-        data = name + frame(error_body(as_api_error(error), path))
+        data = name + frame(error_body(as_api_error(error), path, request_id(scope)))
         await send({"type": "http.response.body", "body": data, "more_body": True})

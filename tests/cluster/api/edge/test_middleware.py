@@ -202,6 +202,16 @@ def test_no_request_id_fails_a_request(http: httpx.Client, value: bytes) -> None
     assert http.get("/v1/models", headers=[(b"x-request-id", value)]).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+def test_anthropics_clients_find_the_requests_id(http: httpx.Client, path: str) -> None:
+    body = {"model": MODEL, "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]}
+    answered = http.post(path, json=body, headers={"x-request-id": "a b"})
+    assert (answered.status_code, answered.headers["request-id"]) == (200, "a_b")
+    refused = http.post(path, json={}, headers={"x-request-id": "c"})
+    assert (refused.status_code, refused.headers["request-id"], refused.json()["request_id"]) == (400, "c", "c")
+    assert "request-id" not in http.post("/v1/completions", json={}, headers={"x-request-id": "d"}).headers
+
+
 def test_a_request_id_may_come_again(server: Running, http: httpx.Client) -> None:
     body = {"model": MODEL, "prompt": "a"}
     for _ in range(2):
