@@ -9,8 +9,6 @@ HASH := $(firstword $(shell cat pyproject.toml constraints.txt | sha256sum))
 STAMP := $(VENV)/installed-$(HASH)
 SERVING := $(VENV)/serving-$(HASH)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
-# What pip compiles, it compiles with one core.
-COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 MKDOCS := $(VENV)/mkdocs
 SITE := $(MKDOCS)/installed-$(firstword $(shell sha256sum docs/site/requirements.txt))
 
@@ -57,7 +55,7 @@ $(STAMP) $(SERVING):
 		$(PIP) --no-compile --constraint constraints.txt torch; }
 	@echo "Installing Squadron and its dependencies, about a minute ..."
 	@$(PIP) --no-compile --constraint constraints.txt --editable '.$(EXTRAS)'
-	@$(COMPILE)
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # pip would do it with one core
 	@rm -f $(filter-out $(STAMP) $(SERVING),$(wildcard $(VENV)/installed-* $(VENV)/serving-*)) && touch $@
 
 # A torch for CUDA has brought its own; one for CPUs has none, and the kernels are interpreted and compiled all the same.

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from cluster.api.scopes import path_of
 from cluster.api.service import Arriving
 from cluster.headers.full_queue import RESUMABLE
 from engine.admission.queue_limits import NOTHING, Load
@@ -25,7 +26,7 @@ def asks_for_rest(scope: Scope) -> bool:
     """Whether a request asks for the rest of a stream that broke. If there was one, it was let in
     before.
     """
-    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    path = path_of(scope)
     return path in RESUMABLE and any(name == b"last-event-id" for name, _ in scope["headers"])
 
 

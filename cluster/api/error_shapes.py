@@ -21,7 +21,7 @@ def openai_error(message: str, kind: str, *, param: str | None, code: str) -> by
     return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
-def anthropic_error(message: str, status: int, request_id: str | None, *, param: str | None, code: str) -> bytes:
+def anthropic_error(message: str, status: int, *, param: str | None, code: str, request_id: str | None = None) -> bytes:
     """`{"type": "error", "error": {type, message}, request_id}` as JSON; `param` and `code` are
     ours.
     """

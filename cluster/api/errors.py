@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cluster.api.error_shapes import anthropic_error, is_anthropic, openai_error
+from cluster.api.scopes import path_of, request_id
 from engine.errors import (
     DEADLINE_EXCEEDED,
     FINGERPRINT_CHANGED,
@@ -156,7 +157,7 @@ def error_body(error: ApiError, path: str = "", request_id: str | None = None) -
     """
     message = error.message if len(error.message) <= MAX_MESSAGE else error.message[:MAX_MESSAGE] + "…"
     if is_anthropic(path):
-        return anthropic_error(message, error.status, request_id, param=error.param, code=error.code)
+        return anthropic_error(message, error.status, param=error.param, code=error.code, request_id=request_id)
     return openai_error(message, error.type, param=error.param, code=error.code)
 
 
@@ -173,16 +174,10 @@ class ErrorResponse(Response):
         count_refusal = scope.get("extensions", {}).get(REFUSALS)
         if count_refusal is not None:
             count_refusal(self._error.code, self._error.limit)
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if is_anthropic(path):
-            self.body = error_body(self._error, path, request_id(scope))
+        if is_anthropic(path_of(scope)):
+            self.body = error_body(self._error, path_of(scope), request_id(scope))
             self.init_headers(self._error.headers)
         await super().__call__(scope, receive, send)
-
-
-def request_id(scope: Scope) -> str | None:
-    """That the proxy or the client has given it."""
-    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), None)
 
 
 def error_response(error: ApiError) -> Response:

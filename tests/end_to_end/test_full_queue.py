@@ -40,6 +40,8 @@ def full(port: int) -> Iterator[httpx.Client]:
         yield client
         assert client.post("/resume").status_code == 200
         assert [connection.getresponse().status for connection in connections] == [200, 200]
+        # HAProxy goes on to refuse for as long as it was told to.
+        wait_until(lambda: client.post(ROUTE, content=NO_JSON).status_code != 503, "it has no room")
 
 
 def check_that_no_header_opens(full: httpx.Client, *, is_haproxy: bool) -> None:

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.api.arrivals import KEY, MODEL, TOLD
 from cluster.api.errors import REFUSALS
+from cluster.api.scopes import path_of
 from cluster.metrics.counters import OTHER, Counters
 
 # What needs no valid key to be answered so counts under one route: else its routes and methods
@@ -97,7 +98,7 @@ class Counting:
         self._counts.answered(route, method, status, model)
 
     def _route(self, scope: Scope) -> str:
-        path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = path_of(scope)
         if path in self._paths:
             return path
         return next((route for prefix, route in self._below if path.startswith(prefix)), OTHER)

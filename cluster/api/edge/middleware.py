@@ -1,18 +1,16 @@
 """Checks before any route: size of the headers, the request's id, host name and API key."""
 
-import re
-
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cluster.api.edge.hosts import ANY, AllowedHosts, is_local
 from cluster.api.edge.origins import check_own_page, check_page
-from cluster.api.error_shapes import is_anthropic
-from cluster.api.errors import ApiError, error_response, request_id
+from cluster.api.errors import ApiError, error_response
 from cluster.api.keys.key import Key
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.keys.limits import CALLER, Caller, KeyLimits, tell_key
 from cluster.api.models.adapters import ADAPTER_PATHS
 from cluster.api.models.controls import CONTROL_PATHS
+from cluster.api.scopes import path_of, safe_headers, telling_request_id
 from cluster.api.service import KILL_PATH
 from engine.request import NO_KEY
 
@@ -22,13 +20,11 @@ PAGE_PATHS = "/page/"  # nor do those of the page's files
 METRICS_PATH = "/metrics"
 DEBUG_PATHS = "/debug/"  # paths that reveal other clients' requests
 KEY_HEADERS = ((b"authorization", b"bearer"), (b"x-api-key", b""))  # in order, with the scheme before the key
-MAX_REQUEST_ID = 128  # characters
 # Among the `extensions` of a scope that no connection made: whose request it is. It was let in
 # where it came in.
 INNER = "squadron.inner"
 # What a key's entry must say for paths that change something for everybody.
 _NEEDED = dict.fromkeys(ADAPTER_PATHS, "loads_adapters") | dict.fromkeys(CONTROL_PATHS, "controls_engines")
-_UNSAFE = re.compile(rb"[^A-Za-z0-9._:=|+-]")  # unsafe in a request's id, which Serve writes to its logs
 
 
 class Edge:
@@ -66,7 +62,7 @@ class Edge:
             return
         headers = scope["headers"]
         scope = {**scope, "headers": safe_headers(headers)}
-        send = _with_request_id(scope, send)
+        send = telling_request_id(scope, send)
         try:
             key = self._check(scope, headers)
             if key is not None:
@@ -89,7 +85,7 @@ class Edge:
 
     def _check(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Key | None:
         """The request's key, if one is needed; raises ApiError."""
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = path_of(scope)
         check_size(headers)
         self._check_host([value for name, value in headers if name == b"host"])
         if path == KILL_PATH:
@@ -143,29 +139,3 @@ def check_size(headers: list[tuple[bytes, bytes]]) -> None:
     if num_bytes > MAX_HEADER_BYTES:
         message = f"The headers have {num_bytes} bytes, at most {MAX_HEADER_BYTES} are taken"
         raise ApiError(431, message, code="headers_too_large", headers={"connection": "close"})
-
-
-def safe_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers, with the request's id made safe for logs. If nothing of it is left, Serve
-    generates one.
-    """
-    safe = ((name, _safe_id(value) if name == b"x-request-id" else value) for name, value in headers)
-    return [(name, value) for name, value in safe if value or name != b"x-request-id"]
-
-
-def _with_request_id(scope: Scope, send: Send) -> Send:
-    """Anthropic's clients read the request's id from a header of another name."""
-    known = request_id(scope)
-    if known is None or not is_anthropic(scope["path"].removeprefix(scope.get("root_path", ""))):
-        return send
-
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], (b"request-id", known.encode("latin-1"))]}
-        await send(message)
-
-    return sending
-
-
-def _safe_id(value: bytes) -> bytes:
-    return _UNSAFE.sub(b"_", value).lstrip(b"._:=|+-")[:MAX_REQUEST_ID]

@@ -6,9 +6,10 @@ import logging
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cluster.api.edge.middleware import check_size, safe_headers
+from cluster.api.edge.middleware import check_size
 from cluster.api.edge.server import is_closing
 from cluster.api.errors import ApiError, ShuttingDown, error_response
+from cluster.api.scopes import safe_headers
 
 MARK = "squadron.proxy"  # in the `extensions` of a request's scope: it came through a configured proxy
 # There as well: the application itself ends the request when its client leaves. Serve then needs
