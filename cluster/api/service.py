@@ -49,6 +49,9 @@ class Service(Protocol):
     async def detokenize(self, token_ids: list[int]) -> str:
         """The text of all of them; raises as `tokenize`."""
 
+    async def tokenizer_settings(self) -> dict[str, Any]:
+        """As `Tokenizer.settings`; raises as `tokenize`."""
+
     def check_room(
         self,
         more: Load,

@@ -98,6 +98,11 @@ class Gateway:
         text: str = await self._replicas.any.ask("detokenize", token_ids)
         return text
 
+    async def tokenizer_settings(self) -> dict[str, Any]:
+        """See `Service`."""
+        settings: dict[str, Any] = await self._replicas.any.ask("tokenizer_settings")
+        return settings
+
     def abort(self, request_id: str) -> None:
         """End every request of that id; their streams finish with "abort"."""
         for journal in self._journals:

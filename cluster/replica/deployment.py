@@ -45,6 +45,10 @@ class EngineDeployment:
         """All of it as one text."""
         return await self._replica.tokenizing.detokenize(token_ids)
 
+    async def tokenizer_settings(self) -> dict[str, Any] | Refusal:
+        """See `Tokenizer`."""
+        return await self._replica.tokenizing.settings()
+
     async def connect(self, gateway: GatewayAddress) -> None:
         """Report to the gateway from now on, if it can be reached."""
         await self._replica.requests.connect(gateway)

@@ -9,7 +9,7 @@ from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
 from engine.request import ChatPrompt
 from engine.text.chat_template import DEFAULT, TOOL_USE, find_templates, template_names, tool_format
 from engine.text.reasoning import BEGIN, END
-from engine.text.settings import named_tokens, read_encoder, read_settings
+from engine.text.settings import SPECIAL_TOKENS, named_tokens, read_encoder, read_settings
 from engine.text.template_renderer import TemplateRenderer
 from engine.text.text_limit import MAX_CONTEXTS_CUT, TextLimit, bytes_per_token
 
@@ -20,7 +20,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 class Tokenizer:
     """A byte-level BPE tokenizer, as every Qwen2 has; read without transformers, whose import takes
     seconds. `token_bytes[id]` are a token's bytes: text is the bytes of all tokens joined, then
-    decoded.
+    decoded. `settings` is what others have to know who use the same: tokenizer_config.json, with
+    special tokens as texts, and the chat templates in use by name, a single one as itself.
     """
 
     def __init__(self, folder: str) -> None:
@@ -36,6 +37,7 @@ class Tokenizer:
         self._template_names = template_names(path, settings)
         self.tool_format = tool_format(templates.get(TOOL_USE, templates.get(DEFAULT, "")))
         self._special = named_tokens(settings)
+        self.settings = _as_told(settings, self._special, templates)
         vocabulary = self._encoder.get_vocab(with_added_tokens=True)
         added = self._encoder.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
@@ -155,6 +157,12 @@ class Tokenizer:
             raise InvalidRequest(
                 f"messages[{index}].content holds only special tokens", param=f"messages[{index}].content"
             )
+
+
+def _as_told(settings: dict[str, Any], special: dict[str, str], templates: dict[str, str]) -> dict[str, Any]:
+    named = dict.fromkeys(SPECIAL_TOKENS) | special
+    listed = [{"name": name, "template": source} for name, source in templates.items()]
+    return settings | named | {"chat_template": templates.get(DEFAULT) if len(listed) < 2 else listed}
 
 
 def _no_template(names: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from transformers import AutoTokenizer
 
 from tests.end_to_end.conftest import Server
 from tests.end_to_end.test_replica_lost import DEADLINE_SECONDS, engine, wait_until_healthy
@@ -29,6 +30,13 @@ def test_there_and_back(server: Server) -> None:
     assert conversation["count"] == answer.usage.prompt_tokens
     shorter = post(server, "/tokenize", {"messages": MESSAGES, "add_generation_prompt": False})
     assert conversation["tokens"][: shorter["count"]] == shorter["tokens"] != conversation["tokens"]
+
+
+def test_settings_are_those_of_the_checkpoint(server: Server) -> None:
+    answer = httpx.get(f"{server.url}/tokenizer_info", timeout=DEADLINE_SECONDS)
+    own = AutoTokenizer.from_pretrained(server.args["engine"]["tokenizer"])
+    told = answer.json()
+    assert (told["eos_token"], told["chat_template"]) == (own.eos_token, own.chat_template)
 
 
 def test_a_text_beyond_the_context_is_refused(server: Server) -> None:

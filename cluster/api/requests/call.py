@@ -31,6 +31,7 @@ class Call:
     has_usage_so_far: bool = False  # in every chunk
     has_token_ids: bool = False
     echo: bool  # of a completion's prompt
+    is_prompt_only: bool = False  # the token that engines compute at least is not shown
     echoed: str = ""  # what a chat's answer begins with
     prompt_logprobs: bool  # returned to the caller, not only used for echo
     form: Form = PLAIN  # of a chat's answer

@@ -1,5 +1,6 @@
 """From the body of POST /v1/completions to a `Call`."""
 
+from dataclasses import replace
 from typing import cast
 
 from cluster.api.models.model import Model
@@ -13,7 +14,12 @@ DEFAULT_MAX_TOKENS = 16
 
 def completion_call(request: CompletionRequest, model: Model) -> Call:
     """Raises InvalidRequest."""
-    kept = max_prompt_tokens(request.truncate_prompt_tokens, request.max_tokens or DEFAULT_MAX_TOKENS, model)
+    is_prompt_only = request.max_tokens == 0
+    if is_prompt_only and not request.echo:
+        message = "max_tokens=0 is for the prompt alone, which is shown with echo=true only; otherwise it is at least 1"
+        raise InvalidRequest(message, param="max_tokens", code="integer_below_min_value")
+    max_tokens = 1 if is_prompt_only else request.max_tokens
+    kept = max_prompt_tokens(request.truncate_prompt_tokens, max_tokens or DEFAULT_MAX_TOKENS, model)
     prompts = _prompts(request)
     num_prompt_tokens = 1  # of a text, at least
     for index, prompt in enumerate(prompts):
@@ -25,7 +31,7 @@ def completion_call(request: CompletionRequest, model: Model) -> Call:
             num_kept = min(len(prompt), kept or len(prompt))
             check_room(None, num_kept, model, param=param)
             num_prompt_tokens = max(num_prompt_tokens, num_kept)
-    check_room(request.max_tokens, num_prompt_tokens, model, param="max_tokens")
+    check_room(max_tokens, num_prompt_tokens, model, param="max_tokens")
     if request.stream and (request.best_of or 1) > 1:
         raise InvalidRequest("The best are known at the end only: best_of cannot be streamed", param="best_of")
     of_prompt = request.prompt_logprobs
@@ -34,13 +40,14 @@ def completion_call(request: CompletionRequest, model: Model) -> Call:
     params = sampling_params(
         request,
         model,
-        max_tokens=request.max_tokens or min(DEFAULT_MAX_TOKENS, model.max_model_len - num_prompt_tokens),
+        max_tokens=max_tokens or min(DEFAULT_MAX_TOKENS, model.max_model_len - num_prompt_tokens),
         best_of=request.best_of,
         logprobs=request.logprobs,
         prompt_logprobs=of_prompt,
     )
     adapter = model.adapter(request.model)
-    return make_call("cmpl", request, prompts, params, adapter, echo=bool(request.echo), max_prompt_tokens=kept)
+    call = make_call("cmpl", request, prompts, params, adapter, echo=bool(request.echo), max_prompt_tokens=kept)
+    return replace(call, is_prompt_only=is_prompt_only)
 
 
 def _prompts(request: CompletionRequest) -> list[str | list[int]]:

@@ -166,6 +166,7 @@ class GenerationRequest(Addressed, SamplingFields, Unsupported):
 class CompletionRequest(GenerationRequest, UnsupportedInCompletions):
     """The body of POST /v1/completions."""
 
+    max_tokens: int | None = Field(None, ge=0, le=INT64_MAX)  # 0: the prompt alone, which `echo` shows
     prompt: Prompts
     best_of: int | None = Field(None, ge=1, le=MAX_CHOICES)
     echo: bool | None = None
@@ -173,8 +174,10 @@ class CompletionRequest(GenerationRequest, UnsupportedInCompletions):
 
 
 def _part_type(value: str) -> str:
-    if value in ("image_url", "input_audio", "video_url", "audio_url", "file", "refusal"):
+    if value in ("image_url", "input_audio", "video_url", "audio_url", "file"):
         fail("unsupported_content", "The model reads text only")
+    if value == "refusal":
+        fail("unsupported_content", "Refusals have no form of their own here: send their text as a part of type 'text'")
     if value != "text":
         fail("invalid_value", "The type of a content part is 'text'")
     return value

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import NamedTuple
 
 from msgspec import UNSET, UnsetType
@@ -56,7 +57,7 @@ async def _updates(
                 if begun and turn is not None and output.prompt_token_ids:  # a `Tally` counts them
                     turn.settle(begun)
                     begun = 0
-                yield Update(index, output)
+                yield Update(index, _without_answer(output) if call.is_prompt_only else output)
     except DeadlineExceeded:
         raise
     except Exception as error:
@@ -65,6 +66,17 @@ async def _updates(
         if isinstance(error, InvalidRequest) and error.param == "prompt":
             error.param = _prompt_param(call, index)
         raise
+
+
+def _without_answer(output: RequestOutput) -> RequestOutput:
+    """What it says of the prompt, of an answer of one token."""
+    outputs = [
+        choice
+        if choice.finish_reason in ("abort", "error")
+        else CompletionOutput(choice.index, "", [], finish_reason="length")
+        for choice in output.outputs
+    ]
+    return replace(output, outputs=outputs)
 
 
 def _prompt_param(call: Call, index: int) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cluster.replica.refusals.refusal import Refusal
 from engine.errors import SquadronError
@@ -27,6 +27,10 @@ class Tokenizing:
 
     async def detokenize(self, token_ids: list[int]) -> str | Refusal:
         return await self._work(lambda: self._engine.tokenizer.decode(token_ids, skip_special_tokens=False))
+
+    async def settings(self) -> dict[str, Any] | Refusal:
+        """See `Tokenizer`."""
+        return await self._work(lambda: self._engine.tokenizer.settings)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

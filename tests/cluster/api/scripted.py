@@ -114,6 +114,9 @@ class ScriptedService:
     async def detokenize(self, token_ids: list[int]) -> str:
         return "".join(f"<{token_id}>" for token_id in token_ids)
 
+    async def tokenizer_settings(self) -> dict[str, Any]:
+        return {"eos_token": "<end>", "chat_template": "{{ messages }}"}
+
     def check_room(
         self,
         more: Load,

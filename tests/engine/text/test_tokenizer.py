@@ -90,3 +90,17 @@ def test_a_truncation_in_tokenizer_json_does_not_cut_prompts(tmp_path):
     encoder.save(str(tmp_path / "tokenizer.json"))
     text = "What is 2 + 3?"
     assert Tokenizer(str(tmp_path)).encode(text) == TOKENIZER.encode(text)
+
+
+def test_settings_have_special_tokens_as_texts_and_the_templates(tmp_path, theirs):
+    told = TOKENIZER.settings
+    assert (told["eos_token"], told["pad_token"]) == (theirs.eos_token, theirs.pad_token)
+    assert told["mask_token"] is None and told["chat_template"] == theirs.chat_template
+    listed = [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]
+    folder = Path(DEMO)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings |= {"chat_template": listed, "eos_token": {"content": "<|im_end|>", "lstrip": False}, "own": [1]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    told = Tokenizer(str(tmp_path)).settings
+    assert (told["chat_template"], told["eos_token"], told["own"]) == (listed, "<|im_end|>", [1])

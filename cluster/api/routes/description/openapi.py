@@ -131,6 +131,7 @@ def _paths() -> dict[str, Any]:
         "/v1/messages/count_tokens": {"post": question("MessagesPrompt", "TokenCount", "MessagesError")},
         "/tokenize": {"post": question("TokenizeRequest", "Tokenized")},
         "/detokenize": {"post": question("DetokenizeRequest", "Detokenized")},
+        "/tokenizer_info": {"get": operation(as_json({"type": "object"}))},
         "/v1/models": {"get": operation(as_json(reference("ModelList")))},
         "/v1/models/{model_id}": {"get": operation(as_json(reference("ModelCard"))) | in_path("model_id")},
         "/version": {"get": operation(as_json({"type": "object"}))},

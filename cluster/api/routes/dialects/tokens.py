@@ -1,4 +1,4 @@
-"""POST /tokenize and /detokenize, as vLLM has them."""
+"""POST /tokenize and /detokenize and GET /tokenizer_info, as vLLM has them."""
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -6,8 +6,9 @@ from starlette.responses import Response
 
 from cluster.api.dialects.tokens import DetokenizeRequest, TokenizeRequest, checked_ids, prompt_of
 from cluster.api.models.model import Models
+from cluster.api.requests.sampling import find_model
 from cluster.api.responses.protocol import Detokenized, Tokenized
-from cluster.api.routes.answer import json_response
+from cluster.api.routes.answer import READ, json_response
 from cluster.api.routes.incoming import Incoming
 
 
@@ -31,3 +32,9 @@ def add_routes(router: APIRouter, models: Models, incoming: Incoming) -> None:
             return json_response(msgspec.json.encode(Detokenized(text)))
 
         return await incoming.question(request, read)
+
+    @router.api_route("/tokenizer_info", methods=READ)
+    async def tokenizer_info(request: Request) -> Response:
+        model = find_model(dict(request.query_params), models)
+        settings = await models[model.name].service.tokenizer_settings()
+        return json_response(msgspec.json.encode(settings))

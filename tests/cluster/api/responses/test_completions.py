@@ -113,6 +113,19 @@ def test_echo_with_logprobs(client: openai.OpenAI) -> None:
     assert [chunk.choices[0].logprobs.text_offset for chunk in chunks] == [[0, 3, 6, 9], [14], [15]]
 
 
+def test_no_tokens_and_echo_are_the_prompt_alone(client: openai.OpenAI, server: Running) -> None:
+    server.service.scripts["7 8 9"] = server.service.scripts["<7><8><9>"] = Script(texts=["Hello"])
+    answer = client.completions.create(model=MODEL, prompt="<7><8><9>", echo=True, logprobs=1, max_tokens=0, n=2)
+    assert server.service.generated[0].params == SamplingParams(n=2, max_tokens=1, logprobs=1, prompt_logprobs=1)
+    for choice in answer.choices:
+        assert (choice.text, choice.finish_reason) == ("<7><8><9>", "length")
+        assert choice.logprobs.tokens == ["<7>", "<8>", "<9>"]
+        assert choice.logprobs.token_logprobs == [None, -1.5, -1.5]
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, 0)
+    chunks = list(client.completions.create(model=MODEL, prompt=[7, 8, 9], echo=True, max_tokens=0, stream=True))
+    assert [(chunk.choices[0].text, chunk.choices[0].finish_reason) for chunk in chunks] == [("<7><8><9>", "length")]
+
+
 def test_prompt_logprobs(client: openai.OpenAI) -> None:
     answer = client.completions.create(model=MODEL, prompt="<7><8><9>", extra_body={"prompt_logprobs": 0})
     assert answer.choices[0].prompt_logprobs[1] == {"8": {"logprob": -1.5, "rank": 2, "decoded_token": "<8>"}}

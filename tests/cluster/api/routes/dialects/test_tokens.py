@@ -28,6 +28,14 @@ def test_back(http: httpx.Client, server: Running) -> None:
     assert http.post("/detokenize", json={"tokens": []}).json() == {"prompt": ""}
 
 
+def test_settings_of_the_tokenizer(http: httpx.Client) -> None:
+    whole = http.get("/tokenizer_info")
+    assert (whole.status_code, whole.json()) == (200, {"eos_token": "<end>", "chat_template": "{{ messages }}"})
+    assert http.get("/tokenizer_info", params={"model": MODEL}).json() == whole.json()
+    unknown = http.get("/tokenizer_info", params={"model": "another"})
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
