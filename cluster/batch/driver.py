@@ -51,14 +51,17 @@ class Driver:
             patience=PATIENCE,
             max_lines=MAX_LINES,
             url=batch.endpoint,
+            refuses_twins=True,
         )
         return answer_all(run, told)
 
 
 def fail(store: Store, record: Record, error: SquadronError) -> None:
     """The batch as a whole cannot be answered."""
-    code = error.code if isinstance(error, InvalidRequest) else "internal_error"
-    failure = BatchError(code=code or "invalid_value", message=in_a_line(error))
+    if isinstance(error, InvalidRequest):
+        failure = BatchError(code=error.code, message=error.message, param=error.param)
+    else:
+        failure = BatchError(code="internal_error", message=in_a_line(error))
     record.batch.errors = BatchErrors(data=[failure])
     record.batch.status = "failed"
     record.batch.failed_at = int(time.time())

@@ -7,6 +7,7 @@ last part when it is started again.
 import time
 from collections.abc import Callable
 
+from cluster.batch.files.custom_ids import refuse_twins
 from cluster.batch.files.index import Index, read_index
 from cluster.batch.files.parts import Counts, Parts
 from cluster.batch.run import Run
@@ -22,6 +23,8 @@ def answer_all(run: Run, told: Told) -> Parts:
     it raises ends the run. Raises InvalidRequest, InvalidConfig, ServerLost, OSError.
     """
     index = read_index(run.source, run.max_lines)
+    if run.refuses_twins:
+        refuse_twins(run.source, index)
     parts = Parts(run.parts, index.digest)
     told(parts.counts, index.num_lines)
     lines: list[bytes] = []

@@ -19,3 +19,4 @@ class Run:
     patience: float  # see `Answerer`
     max_lines: int = MAX_LINES
     url: str | None = None  # the only one that lines may ask; None: any
+    refuses_twins: bool = False  # two lines with one custom_id, for which all lines are read at the beginning

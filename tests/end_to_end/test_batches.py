@@ -81,7 +81,7 @@ def test_bad_uploads(server: Server, form: dict[str, Any], status: int, code: st
 def test_a_batch(server: Server, reference: Reference, questions: list[str]) -> None:
     client = server.client()
     lines = [chat(f"line-{number}", question, max_tokens=24) for number, question in enumerate(questions[:2])]
-    bad: list[dict[str, Any] | str] = [completion(1), chat("bad", "hello", temperature=9), "nothing"]
+    bad: list[dict[str, Any] | str] = [completion(7), chat("bad", "hello", temperature=9), "nothing"]
     batch = create(client, [*lines, *bad], endpoint="/v1/chat/completions", metadata={"for": "test"})
     assert (batch.status, batch.metadata) == ("validating", {"for": "test"})
     batch = wait(client, batch, has_ended)
@@ -95,10 +95,20 @@ def test_a_batch(server: Server, reference: Reference, questions: list[str]) -> 
     texts = [answers[line["custom_id"]]["response"]["body"]["choices"][0]["message"]["content"] for line in lines]
     assert texts == [reference.chat(question, 24)[0] for question in questions[:2]]
     failed = {line["custom_id"]: line for line in read(client, batch.error_file_id)}
-    assert failed["line-1"]["error"]["code"] == "invalid_url"
+    assert failed["line-7"]["error"]["code"] == "invalid_url"
     assert failed["bad"]["response"]["status_code"] == 400
     assert failed[None]["error"]["code"] == "invalid_line"
     assert batch.id in [each.id for each in client.batches.list(limit=2)]
+
+
+def test_a_batch_with_one_id_twice_fails_before_anything_is_answered(server: Server) -> None:
+    client = server.client()
+    batch = wait(client, create(client, [completion(1), completion(2), completion(1)]), has_ended)
+    assert batch.status == "failed" and batch.errors is not None and batch.errors.data is not None
+    (error,) = batch.errors.data
+    assert (error.code, error.param) == ("duplicate_custom_id", "custom_id")
+    assert error.message == "requests 1 and 3 have one custom_id, 'line-1'"
+    assert batch.output_file_id is None and batch.error_file_id is None
 
 
 @pytest.mark.long
@@ -149,7 +159,8 @@ def test_a_cancelled_batch_keeps_what_was_answered(server: Server) -> None:
         ({"input_file_id": "file-" + "0" * 32}, 404, "file_not_found"),
         ({"input_file_id": None}, 400, "invalid_type"),
         ({"metadata": {"a": 1}}, 400, "invalid_type"),
-        ({"output_expires_after": {"seconds": 5}}, 400, "unknown_parameter"),
+        ({"output_expires_after": {"seconds": 5}}, 400, "unsupported_parameter"),
+        ({"expires": 5}, 400, "unknown_parameter"),
     ],
 )
 def test_bad_batches(server: Server, fields: dict[str, Any], status: int, code: str) -> None:

@@ -78,7 +78,7 @@ def read_line(line: bytes) -> Asked:
         asked = msgspec.json.decode(line, type=Asked)
         body = msgspec.json.decode(asked.body, type=_Body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise BadLine(f"the line is not a request: {error}", _custom_id(line)) from None
+        raise BadLine(f"the line is not a request: {error}", custom_id_of(line)) from None
     if len(asked.custom_id) > MAX_CUSTOM_ID:
         raise BadLine(f"custom_id has more than {MAX_CUSTOM_ID} characters")
     if asked.method != "POST":
@@ -88,6 +88,15 @@ def read_line(line: bytes) -> Asked:
     if body.stream not in (None, False):
         raise BadLine("body.stream=true: a line is answered as a whole", asked.custom_id, "stream_not_supported")
     return asked
+
+
+def custom_id_of(line: bytes) -> str | None:
+    """A line's, also of one that is no request; None if it has none."""
+    try:
+        found = msgspec.json.decode(line, type=_Named).custom_id
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    return found if isinstance(found, str) and len(found) <= MAX_CUSTOM_ID else None
 
 
 def is_asked(url: str) -> bool:
@@ -119,14 +128,6 @@ def is_answered(line: bytes) -> bool:
     """Whether a line of the output is an answer with status 200."""
     answer = msgspec.json.decode(line, type=Answer)
     return answer.response is not None and answer.response.status_code == 200
-
-
-def _custom_id(line: bytes) -> str | None:
-    try:
-        found = msgspec.json.decode(line, type=_Named).custom_id
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return None
-    return found if isinstance(found, str) and len(found) <= MAX_CUSTOM_ID else None
 
 
 def _new_id() -> str:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from cluster.api.errors import ApiError
 from cluster.api.requests.body import Bodies
+from cluster.api.requests.fields import Inert
 from cluster.api.requests.parse import parse_object
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 from cluster.api.routes.answer import READ
@@ -30,6 +31,8 @@ class BatchRequest(BaseModel):
     endpoint: str
     completion_window: Literal["24h"] = "24h"
     metadata: Annotated[dict[Name, Value], Field(max_length=MAX_METADATA)] | None = None
+    # Not supported.
+    output_expires_after: Annotated[Any, Inert(why="Answers stay until they are deleted")] = None
 
 
 def add_routes(router: APIRouter, batches: Batches, bodies: Bodies) -> None:
