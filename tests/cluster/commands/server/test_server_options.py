@@ -96,7 +96,7 @@ def test_mistakes_in_a_file_of_models(
         ("tensor_parallel_size: 2", "model is required"),
         ("modle: m", "unknown key 'modle'; did you mean 'model'?"),
         ("model: {demo}\nprot: 80", "unknown key 'prot'; did you mean 'port'?"),
-        ("model: {demo}\napi_key: 1234", "api_key: Input should be a valid tuple"),
+        ("model: {demo}\napi_key: 1234", "api_key: Input should be a valid list"),
         ("model: {demo}\napi_key: [a, '']", "the configuration holds an empty API key"),
         ("model: {demo}\npatience: 0", "patience=0: Input should be greater than 0"),
         ("model: {demo}\nport: 70000", "port=70000: Input should be less than or equal to 65535"),
