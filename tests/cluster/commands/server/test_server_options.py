@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cluster.cli import _parser, main
 from cluster.commands.server.configure import application, configure
@@ -80,7 +81,8 @@ def test_mistakes_in_a_file_of_models(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], more: str, line: str
 ) -> None:
     file = tmp_path / "models.yaml"
-    file.write_text(TWO.format(demo=DEMO) + more.replace("DEMO", str(DEMO)))
+    written = yaml.safe_load(TWO.format(demo=DEMO)) | (yaml.safe_load(more.replace("DEMO", str(DEMO))) or {})
+    file.write_text(yaml.safe_dump(written))
     assert fails(capsys, "serve", "--config", str(file), *options).startswith(f"squadron serve: {line}")
 
 
