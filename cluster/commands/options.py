@@ -107,17 +107,37 @@ def engine_arguments(namespace: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(namespace).items() if name in DESCRIPTIONS}
 
 
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it comes without types
+    """Without it, the last of two equal keys would be taken without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    problem = f"the key {key.value!r} is there twice; keep one of them"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add((key.tag, key.value))
+        return dict(super().construct_mapping(node, deep))
+
+
 def read_config_file(path: str) -> dict[str, Any]:
     """A YAML file's keys: names of options, with _ or -; raises InvalidConfig."""
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        values = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise InvalidConfig(f"{path} must map names of options to values; it holds a {type(values).__name__}")
-    return {str(name).replace("-", "_"): value for name, value in values.items()}
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        key = str(name).replace("-", "_")
+        if key in result:
+            raise InvalidConfig(f"{path} gives {key} twice, with _ and with -; keep one of them")
+        result[key] = value
+    return result
 
 
 def size(text: str) -> int:
@@ -131,7 +151,7 @@ def size(text: str) -> int:
 def mapping(text: str) -> dict[str, Any]:
     """A JSON object, or one in YAML; raises ArgumentTypeError."""
     try:
-        value = yaml.safe_load(text)
+        value = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {' '.join(str(error).split())}") from None
     if not isinstance(value, dict):

@@ -28,7 +28,7 @@ def explain(error: ValidationError, known: list[str], secrets: tuple[str, ...] =
         return f"unknown key {path!r}{hint}"
     if first["type"] == "missing":
         return f"{path} is required"
-    message = first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ").replace("valid tuple", "valid list")  # as files write it
     if path.startswith(secrets) or not path:
         return f"{path}: {message}".removeprefix(": ")
     return f"{path}={first['input']!r}: {message}"

@@ -9,13 +9,19 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Tag
 
 from engine.errors import InvalidConfig
 
 _SENDERS = ("prompt_cache_key", "safety_identifier", "user")  # fields; the first that is given decides
 _PROMPTS = ("prompt", "input", "query", "text_1")  # fields of requests without messages
 MAX_BYTES = 1 << 16  # of a prompt's beginning
+Target = Annotated[  # of an alias: a model, or several with their weights
+    Annotated[str, Tag("model")] | Annotated[dict[str, float], Tag("weights")],
+    Discriminator(lambda given: "weights" if isinstance(given, dict) else "model"),
+]
 
 
 @dataclass(frozen=True, slots=True)

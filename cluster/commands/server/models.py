@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Self
 
 from pydantic import ValidationError
 
+from cluster.api.models.aliases import Target
 from cluster.checkpoint.size import Plan
-from cluster.launch.config.model_config import ModelConfig, Target, checked_aliases
+from cluster.launch.config.model_config import ModelConfig, checked_aliases
 from cluster.launch.machine import check_machine
 from cluster.launch.room import divide
 from engine.checkpoint.model_folder import resolve_model

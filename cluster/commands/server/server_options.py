@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, Field
 
 from cluster.api.keys.key_ring import API_KEY_VARIABLE
+from cluster.api.models.aliases import Target
 from cluster.ingress.choice import DEFAULT_WISH, WISHES, Wish, check_haproxy
 from cluster.ingress.environment import why_not_here
 from cluster.logs import LogFormat
@@ -172,7 +173,7 @@ class ServerOptions(BaseModel):
     )
     # In a file only:
     models: tuple[dict[str, Any], ...] = ()  # in place of MODEL; see `cluster.launch.config.model_config`
-    aliases: dict[str, str | dict[str, float]] = Field(default_factory=dict)  # other names of models
+    aliases: dict[str, Target] = Field(default_factory=dict)  # other names of models
 
     def check(self) -> None:
         """Raises InvalidConfig for what `ray_address` excludes, and for a wish that this machine

@@ -6,9 +6,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cluster.api.edge.hosts import check_open
 from cluster.api.keys.key_ring import KeyRing
+from cluster.api.models.aliases import Target
 from cluster.api.options import HttpOptions, check_hosts_and_origins
 from cluster.gateway.options import GatewayOptions, ModelOptions
-from cluster.launch.config.model_config import Autoscaling, ModelConfig, Target, checked_aliases
+from cluster.launch.config.model_config import Autoscaling, ModelConfig, checked_aliases
 from cluster.launch.packages import check_files_path, check_packages
 from cluster.logs import LogFormat
 from cluster.telemetry.tracing import Telemetry, check_endpoint

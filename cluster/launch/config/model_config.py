@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
-from cluster.api.models.aliases import Alias, read_aliases
+from cluster.api.models.aliases import Alias, Target, read_aliases
 from cluster.checkpoint.loadable import read_lora
 from cluster.gateway.options import ModelOptions
 from cluster.launch.config.load_policy import LoadPolicy
@@ -16,7 +16,6 @@ from engine.config import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT, EngineConfig, T
 from engine.errors import InvalidConfig
 
 WINDOW_SECONDS = 15.0  # over which engines' reports are averaged; Serve sends one every ten
-Target = str | dict[str, float]  # of an alias: a model, or several with their weights
 
 
 class Autoscaling(BaseModel):
@@ -156,7 +155,8 @@ def checked_aliases(given: dict[str, Target], models: Sequence[ModelOptions]) ->
         if not name.strip() or not name.isprintable():
             raise InvalidConfig(f"models: {name!r} is no name; served_model_name gives another")
         if names.count(name) > 1:
-            raise InvalidConfig(f"models: two have the name {name!r}; served_model_name gives another")
+            other = "served_model_name" if name in own else "lora_modules"
+            raise InvalidConfig(f"models: two have the name {name!r}; {other} gives another")
     aliases = read_aliases(given, own)
     for name in aliases:
         if name in names:

@@ -1,12 +1,14 @@
 """Every field of the engine's configuration is an option."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
 from cluster.cli import main
-from cluster.commands.options import DESCRIPTIONS, add_engine_options, engine_arguments
+from cluster.commands.options import DESCRIPTIONS, add_engine_options, engine_arguments, read_config_file
 from engine.config import EngineConfig
+from engine.errors import InvalidConfig
 
 
 def parsed(*arguments: str) -> dict[str, object]:
@@ -41,7 +43,11 @@ def test_a_mapping_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     given = '{"method": "ngram", "num_speculative_tokens": 3}'
     speculation = {"method": "ngram", "num_speculative_tokens": 3}
     assert parsed("--speculative-config", given) == {"speculative_config": speculation}
-    for wrong, said in (("{", "'{' is not JSON: "), ("3", "'3' is not a JSON object")):
+    for wrong, said in (
+        ("{", "'{' is not JSON: "),
+        ('{"a": 1, "a": 2}', "'{\"a\": 1, \"a\": 2}' is not JSON: the key 'a' is"),
+        ("3", "'3' is not a JSON object"),
+    ):
         with pytest.raises(SystemExit):
             parsed("--speculative-config", wrong)
         assert f"argument --speculative-config: {said}" in capsys.readouterr().err
@@ -54,3 +60,24 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     for name in DESCRIPTIONS:
         assert "--" + name.replace("_", "-") in text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("aliases:\n  x: a\n  x: b\n", "the key 'x' is there twice; keep one of them .* line 3, column 3"),
+        ("port: 1\nport: 2\n", "the key 'port' is there twice"),
+        ("max-model-len: 1\nmax_model_len: 2\n", "gives max_model_len twice, with _ and with -; keep one of them"),
+    ],
+)
+def test_a_key_that_is_there_twice(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidConfig, match=said):
+        read_config_file(str(path))
+
+
+def test_what_a_file_merges_may_be_set_anew(tmp_path: Path) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\n", encoding="utf-8")
+    assert read_config_file(str(path))["b"] == {"x": 3, "y": 2}

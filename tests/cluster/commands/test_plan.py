@@ -43,6 +43,7 @@ def test_models_of_a_file_share_this_machines_memory(capsys: pytest.CaptureFixtu
         (("a", "a"), "{}", "models: two have the name 'a'"),
         (("a", "b"), "{x: y, y: x}", "aliases: 'x' stands for 'y', and there are 'a', 'b'"),
         (("a", "b"), "{x: {a: .nan}}", "aliases: 'x' has nan as the weight of 'a'"),
+        (("a", "b"), "{x: {a: most}}", "aliases.x.weights.a='most': Input should be a valid number"),
         (("", "b"), "{}", "models: '' is no name"),
     ],
 )

@@ -138,6 +138,9 @@ def test_prefill_engines_are_a_deployment_beside_those_that_answer() -> None:
         ({"models": [ONE], "num_engines": 2}, "num_engines is of the only model; with models it is a key of each"),
         ({"models": [ONE | {"num_gateways": 2}]}, "num_gateways"),
         ({"models": [ONE], "aliases": {"a": "two"}}, "'a' stands for 'two', and there are 'org/one'"),
+        ({"models": [ONE], "aliases": {"a": {"org/one": "all"}}}, "aliases.a.weights.org/one='all': .* valid number"),
+        ({"models": [ONE], "aliases": {"a": ["org/one"]}}, r"aliases.a.model=\['org/one'\]: .* valid string"),
+        ({"models": {"one": ONE}}, "models=.*: Input should be a valid list"),
     ],
 )
 def test_refuses_models(arguments: dict[str, object], sentence: str) -> None:

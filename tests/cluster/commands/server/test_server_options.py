@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cluster.cli import _parser, main
 from cluster.commands.server.configure import application, configure
@@ -80,7 +81,8 @@ def test_mistakes_in_a_file_of_models(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], more: str, line: str
 ) -> None:
     file = tmp_path / "models.yaml"
-    file.write_text(TWO.format(demo=DEMO) + more.replace("DEMO", str(DEMO)))
+    written = yaml.safe_load(TWO.format(demo=DEMO)) | (yaml.safe_load(more.replace("DEMO", str(DEMO))) or {})
+    file.write_text(yaml.safe_dump(written))
     assert fails(capsys, "serve", "--config", str(file), *options).startswith(f"squadron serve: {line}")
 
 
@@ -96,7 +98,7 @@ def test_mistakes_in_a_file_of_models(
         ("tensor_parallel_size: 2", "model is required"),
         ("modle: m", "unknown key 'modle'; did you mean 'model'?"),
         ("model: {demo}\nprot: 80", "unknown key 'prot'; did you mean 'port'?"),
-        ("model: {demo}\napi_key: 1234", "api_key: Input should be a valid tuple"),
+        ("model: {demo}\napi_key: 1234", "api_key: Input should be a valid list"),
         ("model: {demo}\napi_key: [a, '']", "the configuration holds an empty API key"),
         ("model: {demo}\npatience: 0", "patience=0: Input should be greater than 0"),
         ("model: {demo}\nport: 70000", "port=70000: Input should be less than or equal to 65535"),
