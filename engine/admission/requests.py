@@ -120,6 +120,14 @@ class Requests:
         self._recorder.finished(group)
         self._suspects.review()
 
+    def forget_untold(self) -> None:
+        """The weights are others now: prompt logprobs that nobody was told are computed again, also
+        those of a prompt that was computed in part.
+        """
+        for group in self._groups.values():
+            if not (group.prompt_logprobs_sent or group.seqs[0].finished):
+                group.prompt_logprobs = []
+
     def abandon(self, message: str) -> list[RequestOutput]:
         """Last outputs of all, whatever state a failed step has left: nothing else is changed or
         freed.

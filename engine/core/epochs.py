@@ -102,6 +102,7 @@ class Epochs:
         self._begin_anew(capacity, [])
         if refusal is not None:
             raise refusal
+        self._engine.requests.forget_untold()
 
     def sleep(self, level: int) -> None:
         """Free the cache, and on level 2 the weights, until `wake_up` or `change_weights`."""

@@ -18,6 +18,7 @@ from engine.errors import StepFailure, StepRaised, WorkerLost
 from engine.executor import Capacity, Weights
 from engine.offload.known import Known
 from engine.outputs import SamplerOutput
+from engine.request import Adapter
 from engine.step import ExecuteModelRequest, StepMasks
 from engine.worker.cache.block_tables import BlockTables
 from engine.worker.drafting.passes import first_lines, make_pass, next_lines
@@ -36,8 +37,9 @@ def mix(x: np.ndarray) -> np.ndarray:
     return x ^ (x >> np.uint64(31))
 
 
-def first_layer(tokens: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    return mix(tokens.astype(np.uint64) * M1 + positions.astype(np.uint64) * M4 + M2)
+def first_layer(tokens: np.ndarray, positions: np.ndarray, adapters: np.ndarray) -> np.ndarray:
+    """adapters: of each token what its adapter adds, 0 without one."""
+    return mix(tokens.astype(np.uint64) * M1 + positions.astype(np.uint64) * M4 + M2 + adapters)
 
 
 WEIGHTS = mix(np.arange(4096, dtype=np.uint64) + M4)
@@ -48,11 +50,17 @@ def attend(cells: np.ndarray) -> np.ndarray:
     return mix(np.cumsum(cells * WEIGHTS[: len(cells)]) + M3)
 
 
-def hidden_states(token_ids: list[int]) -> np.ndarray:
+def added_by(digest: str) -> int:
+    """What the adapter adds to a token's first cell."""
+    return int(digest[-15:], 16) + 1
+
+
+def hidden_states(token_ids: list[int], adapter: Adapter | None = None) -> np.ndarray:
     """What the last layer sees at each position, without any cache: the truth that the executor is
     held against.
     """
-    cells = first_layer(np.array(token_ids), np.arange(len(token_ids)))
+    adapters = np.full(len(token_ids), 0 if adapter is None else added_by(adapter.digest), np.uint64)
+    cells = first_layer(np.array(token_ids), np.arange(len(token_ids)), adapters)
     return attend(attend(cells))
 
 
@@ -114,6 +122,7 @@ class HistoryExecutor:
         self.is_lossy = False  # of each four files one is damaged
         self.draft: HistoryExecutor | None = None
         self.is_draft = False
+        self.max_loras = 0  # different adapters that a step may have
         self.errors: random.Random | None = None  # of a draft: makes some guesses wrong
 
     def prepare(self, weights: Weights | None) -> None:
@@ -204,7 +213,7 @@ class HistoryExecutor:
         written = set(zip(slots, tokens.tolist(), strict=True)) if self.is_draft else slots  # see `propose`
         assert len(set(slots)) == len(written), "a slot is written twice"
         self.token_ids.reshape(-1)[request.slot_mapping] = tokens
-        self.first.reshape(-1)[request.slot_mapping] = first_layer(tokens, request.positions)
+        self.first.reshape(-1)[request.slot_mapping] = first_layer(tokens, request.positions, self._adapters(request))
         self.second.reshape(-1)[request.slot_mapping] = self._attend(self.first, request)
         states = self._attend(self.second, request)
         output = dataclasses.replace(
@@ -220,6 +229,13 @@ class HistoryExecutor:
             self.draft._move_blocks(request)
             output = dataclasses.replace(output, draft_ids=self.draft.propose(request, output.token_ids.tolist()))
         return output
+
+    def _adapters(self, request: ExecuteModelRequest) -> np.ndarray:
+        assert len(request.adapter_digests) <= self.max_loras
+        added = np.zeros(len(request.input_ids), np.uint64)
+        for first, end, number in request.adapter_runs.tolist():
+            added[first:end] = added_by(request.adapter_digests[number])
+        return added
 
     def _move_files(self, request: ExecuteModelRequest) -> list[tuple[int, bool]]:
         """What earlier steps fetch arrives as late as it may."""

@@ -1,5 +1,6 @@
 """Random workloads for the engine on the history executor, and what each request must answer."""
 
+import hashlib
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from engine.offload.known import Known
 from engine.outputs import Accumulator, RequestOutput
 from engine.pooling import NO_TOKENS, Pooling, mean
 from engine.recovery.recovery import RestartBudget
+from engine.request import Adapter
 from engine.sampling_params import SamplingParams
 from engine.scheduling.drafts.drafter import Drafter
 from engine.text.tokenizer import Tokenizer
@@ -31,6 +33,7 @@ TOKENIZER = Tokenizer(DEMO)
 VOCAB = 37  # small, so that end tokens and stop strings do come up
 EOS = 5
 REASONING = (2, 3)  # as if these tokens were around reasoning
+ADAPTERS = [Adapter(name, "", hashlib.sha256(name.encode()).hexdigest(), 1) for name in ("one", "two", "three")]
 REASONER = Tokenizer(DEMO)
 REASONER.reasoning_ids = REASONING
 
@@ -44,6 +47,7 @@ class Request:
     cache_salt: str | None
     matcher: HashMatcher | None = None  # of its structured output
     pooling: Pooling | None = None
+    adapter: Adapter | None = None
 
 
 @dataclass(slots=True)
@@ -73,7 +77,8 @@ def make_engine(knobs: Knobs) -> LLMEngine:
         executor.draft = HistoryExecutor(executor.capacity, VOCAB, depth=1, runs_ahead=True)
         executor.draft.is_draft = True
     plain = {"model": DEMO, "max_model_len": max_model_len, "max_num_seqs": 32, "max_restarts": 100}
-    config = EngineConfig.create(**(plain | knobs.overrides))
+    config = EngineConfig.create(**(plain | {"enable_lora": True} | knobs.overrides))
+    executor.max_loras = config.max_loras
     engine = LLMEngine(Parts(config, model, REASONER, executor))
     engine.recovery.budget = RestartBudget(config.max_restarts, backoff_seconds=(0.0,))
     engine.start()
@@ -101,6 +106,8 @@ def random_requests(rng: random.Random, count: int) -> list[Request]:
         if params.thinking_token_budget is not None and rng.random() < 0.5:
             prompt = [*prompt, REASONING[0]]
         request = Request(f"r{number}", prompt, params, priority, salt, random_matcher(params))
+        if random.Random(f"{number} of {prompt}").random() < 0.3:
+            request.adapter = ADAPTERS[params.max_tokens % 3]
         requests.append(pooled(request) if random.Random(str(prompt)).random() < 0.15 else request)
     return requests
 
@@ -170,6 +177,7 @@ def random_knobs(rng: random.Random) -> Knobs:
         third_tier=rng.choice(("", "whole", "lossy")),
         overrides={
             "max_num_seqs": max_num_seqs,
+            "max_loras": {4: 1, 8: 2, 32: 3}[max_num_seqs],
             "max_num_batched_tokens": max(rng.choice((8, 33, 64, 2048)), max_num_seqs),
             "long_prefill_token_threshold": rng.choice((0, 0, 1, 7, 16)),
             "enable_prefix_caching": rng.random() < 0.7,
@@ -210,7 +218,7 @@ def truth(request: Request, choice: int, *, seed: int) -> list[int]:
             if REASONING[1] in ends and num_output >= params.min_tokens:
                 break
             continue
-        hidden = int(hidden_states(tokens)[-1])
+        hidden = int(hidden_states(tokens, request.adapter)[-1])
         history = tuple(tokens) if params.has_penalties else ()
         banned = ends if num_output < params.min_tokens else set()
         key = (params.temperature, seed % 2**64, choice, len(tokens))
@@ -230,7 +238,7 @@ def ends_reasoning(request: Request, tokens: list[int]) -> bool:
 
 def pooled_truth(request: Request) -> bytes:
     """The numbers, by the model alone."""
-    states = hidden_states(request.prompt)
+    states = hidden_states(request.prompt, request.adapter)
     assert request.pooling is not None
     if request.pooling.type == "last":
         return mean(states[-1:].view(np.int64), 1)
@@ -265,6 +273,7 @@ def run(engine: LLMEngine, requests: list[Request], rng: random.Random | None = 
                     cache_salt=request.cache_salt,
                     matcher=request.matcher,
                     pooling=request.pooling,
+                    adapter=request.adapter,
                 )
             except InvalidRequest as error:
                 results[request.request_id] = refused(request, error)

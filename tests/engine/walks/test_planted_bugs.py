@@ -2,10 +2,12 @@
 
 import random
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import engine.admission.admission
 import engine.batch.batch
 import engine.batch.masks
 import engine.batch.sampling_rows
@@ -259,6 +261,16 @@ def jump_the_queue(self, lane):
     self._num_lanes[lane.group] += 1
 
 
+def share_blocks_with_other_adapters(request, original=engine.admission.admission._salt):
+    return original(replace(request, adapter=None))
+
+
+def adapters_one_row_late(scheduled, query_starts, original=engine.batch.batch._adapter_runs):
+    runs, adapters = original(scheduled, query_starts)
+    runs[:, :2] = np.minimum(runs[:, :2] + 1, query_starts[-1])
+    return runs, adapters
+
+
 PLANTED = [
     (BlockManager, "fork", fork_without_references),
     (BlockManager, "_writes_shared", never_copy_on_write),
@@ -302,6 +314,8 @@ PLANTED = [
     (engine.batch.masks, "step_masks", masks_of_the_first_row),
     (engine.batch.masks, "_constraints", mask_drafts_as_what_they_follow),
     (Sequence, "fork", fork_shares_tokens),
+    (engine.admission.admission, "_salt", share_blocks_with_other_adapters),
+    (engine.batch.batch, "_adapter_runs", adapters_one_row_late),
 ]
 
 
