@@ -48,6 +48,8 @@ LONG = (
     "tests/ops/kernels/test_compiled.py",
     "tests/end_to_end/test_command.py",
 )
+# Last of its kind: it leaves the server as others cannot use it.
+LAST = "tests/end_to_end/test_stream_resume.py"
 # What each process takes, in this order; those that are not named do as the last one.
 LANES = {
     "gw0": ("computing", "elsewhere", "here", "server"),
@@ -110,7 +112,7 @@ class Lanes(LoadScopeScheduling):
         if others and process not in self._have_server and num_left < MANY:
             order = tuple(each for each in order if each != "server")
         files = [file for file in self.workqueue if kind(file) in order]
-        return min(files, key=lambda file: (order.index(kind(file)), file not in LONG), default=None)
+        return min(files, key=lambda file: (order.index(kind(file)), file not in LONG, file == LAST), default=None)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:

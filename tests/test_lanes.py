@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.lanes import HERE, LONG, ROOT, Lanes, kind
+from tests.lanes import HERE, LAST, LONG, ROOT, Lanes, kind
 
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
 TESTS = [f"{file}::test_{number}" for file in FILES for number in range(4)]
@@ -56,10 +56,12 @@ def test_every_file_is_taken_once_and_none_that_starts_ray_after_the_server(
     for process in processes:
         kinds = [kind(file) for file in process.files]
         assert "server" not in kinds or "here" not in kinds[kinds.index("server") :]
+        if LAST in process.files:
+            assert "server" not in kinds[process.files.index(LAST) + 1 :]
 
 
 def test_files_that_are_named_are_there() -> None:
-    for beginning in (*HERE, *LONG):
+    for beginning in (*HERE, *LONG, LAST):
         assert any(file.startswith(beginning) for file in FILES), beginning
 
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 MISSING = ("fastapi", "msgspec", "ray", "uvicorn")
 WORKERS = (
@@ -56,6 +58,7 @@ def test_the_plug_ins_of_the_suite_are_no_error_where_they_are_installed() -> No
     assert child.returncode == 0, child.stdout[-2_000:] + child.stderr[-2_000:]
 
 
+@pytest.mark.long  # beside that they are found, for which each is imported
 def test_workers_run() -> None:
     """Those tests of the engine's workers that need no ranks, no checked configuration and not more
     than half a minute: steps, graphs, caches and devices, and what a GPU would be asked.

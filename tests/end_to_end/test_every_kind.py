@@ -138,6 +138,7 @@ def test_a_killed_worker_changes_no_kind(server: Server, undisturbed: dict[tuple
     assert digests(answers(server, lambda: os.kill(find(SERVING)[0], signal.SIGKILL))) == undisturbed
 
 
+@pytest.mark.long  # beside one killed worker of it
 def test_a_killed_engine_replica_changes_no_kind(server: Server, undisturbed: dict[tuple[str, str], str]) -> None:
     pid = engine(server)["pid"]
     assert digests(answers(server, lambda: os.kill(pid, signal.SIGKILL))) == undisturbed

@@ -117,6 +117,7 @@ def test_bad_lines_fail_alone_over_http_from_an_object_store_and_back(
     assert texts == [reference.chat(question, 24)[0] for question in questions[:3]]
 
 
+@pytest.mark.long  # beside those that ask a server
 def test_a_model_of_its_own(questions: list[str], reference: Reference, tmp_path: Path) -> None:
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     write(source, [chat("one", questions[0], max_tokens=24)])

@@ -25,7 +25,7 @@ from ray import serve
 from cluster.launch.app import APP_NAME, build_app
 from tests.documents.snippets import snippet
 from tests.end_to_end.chaos.processes import GATEWAY, find
-from tests.end_to_end.conftest import LOOPBACK, Server
+from tests.end_to_end.conftest import LOOPBACK, Server, end_server
 from tests.end_to_end.test_replica_lost import DEADLINE_SECONDS, said_by, wait_until_healthy
 
 BODY = {"model": "demo", "prompt": "once", "max_tokens": 300, "seed": 3, "ignore_eos": True, "stream": True}
@@ -39,16 +39,16 @@ NUM_BEFORE = 40  # events, until the gateway is killed
 
 
 @pytest.fixture(scope="module")
-def told(server: Server) -> Iterator[tuple[Any, Any]]:
+def told(server: Server, request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any]]:
     """What a client hears that nothing disturbs, and one while everything is replaced: by what can
-    resume streams.
+    resume streams. Other files get a new server.
     """
     wait_until_healthy(server)
     undisturbed = said_by(server, lambda: None)
     try:
         yield undisturbed, said_by(server, lambda: deploy(server, RESUMABLE))
     finally:
-        deploy(server, {})
+        end_server(request.config)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ from tests.engine.support.workloads import (
 )
 from tests.engine.walks.test_random_walks import undisturbed
 
-NUM_WORKLOADS = 160
+NUM_WORKLOADS = 64
 WORDS = 2  # of a mask
 
 
