@@ -55,7 +55,7 @@ def build(
     generation.add_routes(app.router, inward, outward)
     pooled.add_routes(app.router, inward, outward)
     messages.add_routes(app.router, models, inward, outward)
-    responses.add_routes(app.router, inward, outward, kept)
+    responses.add_routes(app.router, models, inward, outward, kept)
     tokens.add_routes(app.router, models, inward)
     naming.add_routes(app.router, models, bodies)
     health.add_routes(app.router, application)

@@ -17,7 +17,7 @@ import pytest
 from anthropic.types import ErrorResponse, Message, MessageTokensCount, RawMessageStreamEvent
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.create_embedding_response import Usage
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import InputTokenCountResponse, Response, ResponseStreamEvent
 from openai.types.shared import ErrorObject
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -209,6 +209,12 @@ def responses(asker: Asker) -> Iterator[Said]:
     yield asker.error("POST", path, json=plain | {"temperature": 9})
 
 
+def counted_input(asker: Asker) -> Iterator[Said]:
+    path = "/v1/responses/input_tokens"
+    parsed(InputTokenCountResponse, asker.ask("POST", path, json={"input": "one"}).json())
+    yield asker.error("POST", path, json={})
+
+
 def one_response(asker: Asker) -> Iterator[Said]:
     made = asker.ask("POST", "/v1/responses", json={"input": "one", "max_output_tokens": 16}).json()
     parsed(Response, asker.ask("GET", f"/v1/responses/{made['id']}").json(), *RESPONSES)
@@ -365,6 +371,7 @@ WALKS: dict[tuple[str, str], Walk] = {
     ("/v1/score", "post"): pairs("/v1/score", {"text_1": "one", "text_2": ["two"]}),
     **{(path, "post"): pairs(path, {"query": "one", "documents": ["two"]}) for path in ("/v1/rerank", "/v2/rerank")},
     ("/v1/responses", "post"): responses,
+    ("/v1/responses/input_tokens", "post"): counted_input,
     ("/v1/responses/{response_id}", "get"): one_response,
     ("/v1/responses/{response_id}", "delete"): no_response,
     ("/v1/messages", "post"): messages,

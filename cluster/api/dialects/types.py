@@ -10,7 +10,7 @@ from cluster.api.responses.protocol import Detokenized, Tokenized
 REQUESTS = (MessagesRequest, MessagesPrompt, ResponsesRequest, TokenizeRequest, DetokenizeRequest)
 EVENTS = {"MessageEvent": messages_api.Event, "ResponseEvent": responses_api.ResponseEvent}
 ANSWERS = (
-    *(responses_api.ResponseAnswer, responses_api.ResponseDeleted),
+    *(responses_api.ResponseAnswer, responses_api.ResponseDeleted, responses_api.InputTokens),
     *(messages_api.MessageAnswer, messages_api.TokenCount),
     *(Tokenized, Detokenized),
     *EVENTS.values(),

@@ -118,6 +118,11 @@ class ResponseDeleted(Struct, frozen=True):
     deleted: Literal[True] = True
 
 
+class InputTokens(Struct, frozen=True):
+    input_tokens: int
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+
+
 class _Event(Struct, tag_field="type", frozen=True, kw_only=True):
     sequence_number: int
 

@@ -1,14 +1,17 @@
 """Reads the body of a request of the Responses API."""
 
+import msgspec
+
 from cluster.api.dialects.naming import named
+from cluster.api.dialects.responses_api.answer import InputTokens
 from cluster.api.dialects.responses_api.fields import ResponsesRequest
 from cluster.api.dialects.responses_api.store import Messages, Shelf
 from cluster.api.dialects.responses_api.to_chat import NAMES, as_messages, to_chat
 from cluster.api.dialects.responses_api.whole import Whole
-from cluster.api.models.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.requests.call import Call
 from cluster.api.requests.chat.chat_call import chat_call
-from cluster.api.requests.read import Reader
+from cluster.api.requests.read import Asked, Reader
 from engine.errors import InvalidRequest
 
 
@@ -23,20 +26,32 @@ class ResponseReading:
 
     async def read(self, body: bytes) -> Call:
         """What it asks for; raises ApiError, InvalidRequest."""
-        found = await self._reader.asked(body, ResponsesRequest)
-        asked, model, unknown, digest = found
+        asked, model, unknown, digest = found = await self._reader.asked(body, ResponsesRequest)
         if asked.store and not self._shelf.is_there:
             raise InvalidRequest("This server stores no responses", param="store", code="unsupported_value")
         is_stored = self._shelf.is_there and asked.store is not False
         if is_stored:
             self._shelf.wake()
-        earlier = await self._shelf.earlier(asked.previous_response_id)
-        if earlier is not None:
-            model = self._reader.going_on(found, earlier.served_by)
-        before = [] if earlier is None else earlier.messages
+        before, model = await self._earlier(found)
         messages, call = await self._reader.work(body, lambda: self._call(asked, before, model))
         self.whole = Whole(asked, messages, self._shelf if is_stored else None)
         return call.of_body(model.name, unknown, digest if call.stream else b"")
+
+    async def count(self, body: bytes, models: Models) -> bytes:
+        """How many tokens its prompt has, as JSON; raises ApiError, InvalidRequest, Overloaded."""
+        found = await self._reader.asked(body, ResponsesRequest)
+        before, model = await self._earlier(found)
+        _, call = await self._reader.work(body, lambda: self._call(found.body, before, model))
+        with named(NAMES):
+            tokens = await models[model.name].service.tokenize(call.requests[0], with_texts=False)
+        return msgspec.json.encode(InputTokens(len(tokens.ids)))
+
+    async def _earlier(self, found: Asked[ResponsesRequest]) -> tuple[Messages, Model]:
+        """The conversation before, and the model that goes on with it."""
+        earlier = await self._shelf.earlier(found.body.previous_response_id)
+        if earlier is None:
+            return [], found.model
+        return earlier.messages, self._reader.going_on(found, earlier.served_by)
 
     def _call(self, asked: ResponsesRequest, earlier: Messages, model: Model) -> tuple[Messages, Call]:
         """The conversation without instructions, and the call."""

@@ -123,6 +123,7 @@ def _paths() -> dict[str, Any]:
         "/v2/rerank": {"post": question("RerankRequest", "Ranking")},
         "/v1/score": {"post": question("ScoreRequest", "ScoreList")},
         "/v1/responses": {"post": generation("ResponsesRequest", "ResponseAnswer", "ResponseEvent")},
+        "/v1/responses/input_tokens": {"post": question("ResponsesRequest", "InputTokens")},
         "/v1/responses/{response_id}": {
             "get": operation(as_json(reference("ResponseAnswer"))) | in_path("response_id"),
             "delete": operation(as_json(reference("ResponseDeleted"))) | in_path("response_id"),

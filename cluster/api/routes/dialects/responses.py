@@ -8,12 +8,15 @@ from cluster.api.dialects.responses_api.read import ResponseReading
 from cluster.api.dialects.responses_api.store import ResponseStore, Shelf
 from cluster.api.errors import ApiError
 from cluster.api.keys.limits import caller_of
+from cluster.api.models.model import Models
 from cluster.api.routes.answer import READ, json_response
 from cluster.api.routes.incoming import Incoming
 from cluster.api.routes.outgoing import Outgoing
 
 
-def add_routes(router: APIRouter, incoming: Incoming, outgoing: Outgoing, store: ResponseStore | None) -> None:
+def add_routes(
+    router: APIRouter, models: Models, incoming: Incoming, outgoing: Outgoing, store: ResponseStore | None
+) -> None:
     """Without a store nothing is stored."""
 
     def shelf(request: Request) -> Shelf:
@@ -25,6 +28,13 @@ def add_routes(router: APIRouter, incoming: Incoming, outgoing: Outgoing, store:
         call = await incoming.read(request, reading.read)
         answering = ResponseAnswering(reading.whole)
         return await outgoing.answer(request, call, answering.events, answering.result)
+
+    @router.post("/v1/responses/input_tokens")
+    async def input_tokens(request: Request) -> Response:
+        async def read(body: bytes) -> Response:
+            return json_response(await ResponseReading(incoming.reader, shelf(request)).count(body, models))
+
+        return await incoming.question(request, read)
 
     @router.api_route("/v1/responses/{response_id}", methods=READ)
     async def stored(request: Request) -> Response:

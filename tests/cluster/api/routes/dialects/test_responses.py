@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import InputTokenCountResponse, Response, ResponseStreamEvent
 
 from cluster.api.keys.key_ring import KeyRing
 from cluster.gateway.streams.records import store_changes
@@ -90,6 +90,25 @@ def test_a_text(server: Running) -> None:
     (request,) = server.service.generated
     assert request.id == response.id and request.params.max_tokens is None
     assert request.prompt == ChatPrompt([{"role": "user", "content": "ask"}])
+
+
+def test_tokens_are_counted(server: Running) -> None:
+    """Of what the answer would be to, with all that was said before."""
+    client = client_of(server)
+    first = client.responses.create(model=MODEL, input="ask")
+    server.service.generated.clear()
+    counted = client.responses.input_tokens.count(
+        model=MODEL, input="ask again", previous_response_id=first.id, instructions="Be brief."
+    )
+    assert counted.input_tokens == len(PROMPT_IDS)
+    sent = httpx.post(f"{server.url}/v1/responses/input_tokens", json={"input": "ask"}).json()
+    parsed(InputTokenCountResponse, sent)
+    (long, short) = [request.prompt.messages for request in server.service.generated]
+    assert [message["role"] for message in long] == ["system", "user", "assistant", "user"]
+    assert short == [{"role": "user", "content": "ask"}]
+    for bad in ({}, {"input": "ask", "temperature": 9}):
+        refused = httpx.post(f"{server.url}/v1/responses/input_tokens", json=bad)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
 def test_the_clients_stream_ends_with_the_whole_answer(server: Running) -> None:
