@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import NamedTuple
 
 from msgspec import UNSET, UnsetType
@@ -57,7 +56,9 @@ async def _updates(
                 if begun and turn is not None and output.prompt_token_ids:  # a `Tally` counts them
                     turn.settle(begun)
                     begun = 0
-                yield Update(index, _without_answer(output) if call.is_prompt_only else output)
+                if call.is_prompt_only:
+                    output.outputs = list(map(_without_answer, output.outputs))
+                yield Update(index, output)
     except DeadlineExceeded:
         raise
     except Exception as error:
@@ -68,15 +69,10 @@ async def _updates(
         raise
 
 
-def _without_answer(output: RequestOutput) -> RequestOutput:
-    """What it says of the prompt, of an answer of one token."""
-    outputs = [
-        choice
-        if choice.finish_reason in ("abort", "error")
-        else CompletionOutput(choice.index, "", [], finish_reason="length")
-        for choice in output.outputs
-    ]
-    return replace(output, outputs=outputs)
+def _without_answer(choice: CompletionOutput) -> CompletionOutput:
+    """Of a choice whose first token is its last, and is not shown."""
+    has_failed = choice.finish_reason in ("abort", "error")
+    return choice if has_failed else CompletionOutput(choice.index, "", [], finish_reason="length")
 
 
 def _prompt_param(call: Call, index: int) -> str:

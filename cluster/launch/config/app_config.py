@@ -6,10 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cluster.api.edge.hosts import check_open
 from cluster.api.keys.key_ring import KeyRing
-from cluster.api.models.aliases import Target
 from cluster.api.options import HttpOptions, check_hosts_and_origins
 from cluster.gateway.options import GatewayOptions, ModelOptions
-from cluster.launch.config.model_config import Autoscaling, ModelConfig, checked_aliases
+from cluster.launch.config.model_config import Aliases, Autoscaling, ModelConfig, checked_aliases
 from cluster.launch.packages import check_files_path, check_packages
 from cluster.logs import LogFormat
 from cluster.telemetry.tracing import Telemetry, check_endpoint
@@ -38,7 +37,7 @@ class AppConfig(BaseModel):
     lora_modules: tuple[str, ...] = ()
     lora_roots: tuple[str, ...] = ()
     models: tuple[ModelConfig, ...] = ()  # instead of these; the first is for requests that name none
-    aliases: dict[str, Target] = Field(default_factory=dict)  # other names of models; {MODEL: weight, ...} divides
+    aliases: Aliases = Field(default_factory=dict)  # other names of models; {MODEL: weight, ...} divides
     num_gateways: int = Field(1, ge=1)
     max_gpus: int | None = Field(None, ge=1)  # of the cluster once all nodes are there; None: those it has at the start
     max_attempts: int = Field(3, ge=1)  # consecutive losses of engine replicas before a request fails

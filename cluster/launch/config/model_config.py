@@ -15,6 +15,7 @@ from cluster.launch.packages import ROOT
 from engine.config import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT, EngineConfig, Transport
 from engine.errors import InvalidConfig
 
+Aliases = dict[str, Target]  # other names of models, as a file has them
 WINDOW_SECONDS = 15.0  # over which engines' reports are averaged; Serve sends one every ten
 
 
@@ -145,7 +146,7 @@ class ModelConfig(BaseModel):
         )
 
 
-def checked_aliases(given: dict[str, Target], models: Sequence[ModelOptions]) -> dict[str, Alias]:
+def checked_aliases(given: Aliases, models: Sequence[ModelOptions]) -> dict[str, Alias]:
     """Raises InvalidConfig for these, and for a name that two models have or their adapters, or
     that nobody could give or read.
     """

@@ -3,9 +3,8 @@
 import asyncio
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import Response
 
 from cluster.api.errors import ApiError
 from cluster.api.requests.body import Bodies
