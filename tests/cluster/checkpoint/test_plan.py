@@ -160,7 +160,7 @@ def test_a_chat_template_that_does_not_parse_is_refused(checkpoint: Path) -> Non
     [
         ({"quantization": "int4"}, r"is quantized already \(awq 4-bit\); leave out quantization=int4"),
         ({"load_format": "dummy"}, "load_format=dummy makes no awq 4-bit weights"),
-        ({}, "the model has no tensor .*_proj.weight"),
+        ({}, "_proj.weight is not quantized, but by config.json's quantization_config it is"),
     ],
 )
 def test_what_a_quantized_checkpoint_cannot_be(checkpoint: Path, options: dict[str, object], message: str) -> None:
