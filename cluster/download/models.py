@@ -11,8 +11,9 @@ from cluster.download.choice import Share
 from cluster.download.disk.folders import fetched_folder, outlined_folder, room_for_all
 from cluster.download.node_lock import Tell, say
 from cluster.download.stores import pin
+from engine.checkpoint.embedding import embedding_of
 from engine.config import EngineConfig, remote_name
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, naming
 
 
 def outlined(config: EngineConfig, tell: Tell = say) -> EngineConfig:
@@ -89,6 +90,18 @@ def planned(config: EngineConfig) -> tuple[EngineConfig, Plan]:
     """`outlined`, with its plan. Raises InvalidConfig."""
     config = outlined(config)
     return config, make_plan(config)
+
+
+def all_planned(configs: Sequence[EngineConfig]) -> list[tuple[EngineConfig, Plan]]:
+    """`planned` of each, which also says how embeddings are made. Raises InvalidConfig, which names
+    the model if there are several.
+    """
+    found = []
+    for config in configs:
+        with naming(f"model {config.model_name}", among=len(configs)):
+            found.append(planned(config))
+            embedding_of(found[-1][0])
+    return found
 
 
 def folder_of(model: str) -> Path:
