@@ -14,6 +14,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from parallel.spec import read
 from tests.cluster.checkpoint.damaged import edit
+from tests.parallel.published.packers import int8
 
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
 
@@ -167,6 +168,14 @@ def test_what_a_quantized_checkpoint_cannot_be(checkpoint: Path, options: dict[s
     edit(checkpoint, quantization_config={"quant_method": "awq", "bits": 4})
     with pytest.raises(InvalidConfig, match=message):
         plan_of(checkpoint, **options)
+
+
+def test_a_model_whose_inputs_are_rounded_has_no_adapters(checkpoint: Path) -> None:
+    edit(checkpoint, quantization_config=int8(None).config)
+    with pytest.raises(
+        InvalidConfig, match=r"enable_lora: adapters .* 8-bit \(inputs too\) are not .* leave it out, or"
+    ):
+        plan_of(checkpoint, enable_lora=True)
 
 
 @pytest.mark.parametrize("field", ["rope_scaling", "rope_parameters"])
