@@ -1,5 +1,8 @@
 """Errors, by cause: the caller, the configuration, a worker."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 # Codes of requests that end in an error of their own (`RequestOutput.error_code`).
 REQUEST_QUARANTINED = "request_quarantined"  # it crashed worker processes
 STEP_FAILED = "step_failed"  # every step with it raised an exception
@@ -32,6 +35,19 @@ class InvalidRequest(SquadronError):
 
 class InvalidConfig(SquadronError):
     """The configuration or the checkpoint cannot be served; the message says what would work."""
+
+
+@contextmanager
+def naming(what: str, *, among: int) -> Iterator[None]:
+    """Have an InvalidConfig that is raised within begin with `what` it is about, if that is one
+    `among` several.
+    """
+    try:
+        yield
+    except InvalidConfig as error:
+        if among < 2:
+            raise
+        raise InvalidConfig(f"{what}: {error}") from None
 
 
 class InputProcessingError(SquadronError):

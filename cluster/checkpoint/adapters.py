@@ -8,7 +8,7 @@ from cluster.checkpoint.spec import read_spec
 from cluster.checkpoint.values import is_finite
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, naming
 from engine.request import Adapter
 from parallel.errors import InvalidAdapter
 from parallel.spec.adapter import CONFIG_FILE, WEIGHTS_FILE, AdapterConfig, digest, pairs
@@ -37,16 +37,14 @@ def check_has_adapters(option: str, config: EngineConfig) -> DecoderConfig:
     """
     if not config.enable_lora:
         raise InvalidConfig(f"{option} are given, and enable_lora is not")
-    spec = read_spec(ModelConfig.load(config.model), config.model)
-    if spec.scheme is not None and spec.scheme.kind == "w8a8":
-        raise InvalidConfig(f"{option}: adapters of a model that was published as {spec.scheme.name} are not computed")
-    return spec
+    return read_spec(ModelConfig.load(config.model), config.model)
 
 
 def read_adapter(name: str, folder: Path, model: DecoderConfig, max_rank: int) -> Adapter:
     """Raises InvalidConfig naming the file, and the tensor if there is one."""
     try:
-        shapes, stored = _shapes(folder)
+        with naming(f"adapter {name}", among=2):
+            shapes, stored = _shapes(folder)
         config = (folder / CONFIG_FILE).read_bytes()
         found = pairs(AdapterConfig.parse(config, str(folder / CONFIG_FILE)), shapes, model)
         rank = max(shapes[pair.down][0] for pair in found.values())

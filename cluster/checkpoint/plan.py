@@ -92,6 +92,11 @@ def _check_published(config: EngineConfig, spec: DecoderConfig) -> None:
         raise InvalidConfig(
             f"load_format=dummy makes no {scheme.name} weights; use a config.json that is not quantized"
         )
+    if config.enable_lora and scheme.kind == "w8a8":
+        raise InvalidConfig(
+            f"enable_lora: adapters of a model that was published as {scheme.name} are not computed; leave it out, or "
+            "serve one whose weights alone are quantized, or the original one with quantization=int8"
+        )
 
 
 def _check_grid(config: EngineConfig, spec: DecoderConfig) -> None:

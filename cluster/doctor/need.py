@@ -9,7 +9,7 @@ from cluster.launch.config.model_config import ModelConfig
 from cluster.workers.nodes import Node, is_meant, num_places
 from cluster.workers.placement import has_gpus
 from engine.config import EngineConfig
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, naming
 
 GIB = 1 << 30
 BUILD_APP = ("cluster.launch:build_app", "cluster.launch.build_app")
@@ -59,7 +59,9 @@ def needs_of_serve_file(values: dict[str, object], path: str) -> list[Need]:
             if not isinstance(args, dict):
                 raise InvalidConfig(f"{path}: args must map names of options to values, got a {type(args).__name__}")
             app = read_app_config({str(name): value for name, value in args.items()})
-            needs += [need_of(model.engine_config(), model) for model in app.all_models()]
+            for index, model in enumerate(models := app.all_models()):
+                with naming(f"models[{index}]", among=len(models)):
+                    needs.append(need_of(model.engine_config(), model))
     if not needs:
         raise InvalidConfig(f"{path} has no application whose import_path is {BUILD_APP[0]}")
     return needs

@@ -2,7 +2,8 @@
 and its revision, once; every other process fetches the same, on its own node.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from cluster.checkpoint.plan import make_plan
@@ -11,8 +12,9 @@ from cluster.download.choice import Share
 from cluster.download.disk.folders import fetched_folder, outlined_folder, room_for_all
 from cluster.download.node_lock import Tell, say
 from cluster.download.stores import pin
-from engine.config import EngineConfig, remote_name
-from engine.errors import InvalidConfig
+from engine.checkpoint.embedding import embedding_of
+from engine.config import HUB_SCHEME, EngineConfig, remote_name
+from engine.errors import InvalidConfig, naming
 
 
 def outlined(config: EngineConfig, tell: Tell = say) -> EngineConfig:
@@ -88,7 +90,34 @@ def _pinned(config: EngineConfig, tell: Tell) -> EngineConfig:
 def planned(config: EngineConfig) -> tuple[EngineConfig, Plan]:
     """`outlined`, with its plan. Raises InvalidConfig."""
     config = outlined(config)
-    return config, make_plan(config)
+    with _by_name(config):
+        return config, make_plan(config)
+
+
+@contextmanager
+def _by_name(config: EngineConfig) -> Iterator[None]:
+    """Have errors show names of models in place of folders that nobody has given."""
+    try:
+        yield
+    except InvalidConfig as error:
+        message = str(error)
+        for each in (config, config.draft):
+            if each is not None and each.source is not None:
+                message = message.replace(each.model, each.source.rpartition("@")[0].removeprefix(HUB_SCHEME))
+        raise InvalidConfig(message) from None
+
+
+def all_planned(configs: Sequence[EngineConfig]) -> list[tuple[EngineConfig, Plan]]:
+    """`planned` of each, which also says how embeddings are made. Raises InvalidConfig, which names
+    the model if there are several.
+    """
+    found = []
+    for config in configs:
+        with naming(f"model {config.model_name}", among=len(configs)):
+            found.append(planned(config))
+            with _by_name(found[-1][0]):
+                embedding_of(found[-1][0])
+    return found
 
 
 def folder_of(model: str) -> Path:

@@ -13,6 +13,7 @@ from cluster.launch.config.engines import ENGINES, MAX_ONGOING_REQUESTS, PREFILL
 from cluster.launch.gpus import check_gpus, settled
 from cluster.logs import serve_logging
 from engine.config import EngineConfig
+from engine.errors import naming
 
 APP_NAME = "squadron"
 # Of gateways: Serve gives requests to the application in the event loop that has the connections,
@@ -38,11 +39,14 @@ def build_demonstration(args: dict[str, Any]) -> serve.Application:
 def _build(args: dict[str, Any], *, kills_workers: bool) -> serve.Application:
     config = read_app_config(args)
     models = config.all_models()
-    engine_configs = [_planned(model.engine_config(), config.max_gpus) for model in models]
-    options = tuple(model.options(engine) for model, engine in zip(models, engine_configs, strict=True))
+    engine_configs, options = [], []
+    for index, model in enumerate(models):
+        with naming(f"models[{index}]", among=len(models)):
+            engine_configs.append(_planned(model.engine_config(), config.max_gpus))
+            options.append(model.options(engine_configs[-1]))
     least = [model.least_engines for model in models]
     check_gpus(list(zip(engine_configs, least, strict=True)), config.max_gpus)
-    gateway_options = config.gateway_options(options, kills_workers=kills_workers)
+    gateway_options = config.gateway_options(tuple(options), kills_workers=kills_workers)
     names = [config.deployment_names(kind, engine_configs) for kind in (ENGINES, PREFILL_ENGINES)]
     both = [
         engines_of(config, model, engine, name)

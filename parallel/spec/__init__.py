@@ -45,7 +45,7 @@ def architecture(hf_config: dict[str, Any]) -> str:
     if known is not None:
         return known
     if hybrid is not None:
-        why = f" {hybrid}: its gated delta net layers are not computed"
+        why = f" {hybrid}: its gated delta net layers, which overwrite a state with every token, are not computed"
     else:
         why = f" {', '.join(names) or 'none'}" + (
             ", of code that it brings (auto_map), which is never run" if code else ""

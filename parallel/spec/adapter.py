@@ -49,6 +49,7 @@ class AdapterConfig:
     is_rank_stabilized: bool  # the scale is alpha / sqrt(rank), not alpha / rank
     ranks: Mapping[str, int]  # of modules whose names end like that, in place of `rank`
     alphas: Mapping[str, float]  # likewise
+    base: str  # the model's name where it was trained; empty if it is not told
     targets: tuple[str, ...]  # ends of module names; empty if they are given in another form
 
     @classmethod
@@ -70,6 +71,7 @@ class AdapterConfig:
             alphas={
                 name: _alpha(value, f"{where}: alpha_pattern") for name, value in _patterns(values, "alpha", where)
             },
+            base=base if isinstance(base := values.get("base_model_name_or_path"), str) else "",
             targets=tuple(str(name) for name in targets) if isinstance(targets, list) else (),
         )
 
@@ -125,8 +127,17 @@ def _pair(
     rank = config.rank_of(name)
     for half, shape in (("A", (rank, num_in)), ("B", (num_out, rank))):
         if tuple(shapes[tensors[half]]) != shape:
-            raise InvalidAdapter(f"{tensors[half]} has shape {list(shapes[tensors[half]])}, not {list(shape)}")
+            found = list(shapes[tensors[half]])
+            fits = len(found) == 2 and found[half == "B"] == rank
+            whose = _other_model(config) if fits else ""
+            raise InvalidAdapter(f"{tensors[half]} has shape {found}, not {list(shape)}{whose}")
     return Pair(tensors["A"], tensors["B"], config.scale_of(name))
+
+
+def _other_model(config: AdapterConfig) -> str:
+    """What to say where a tensor fits another model's linear."""
+    base = f": {CONFIG_FILE} has base_model_name_or_path={config.base!r}" if config.base else ""
+    return f"; it is probably an adapter of another model{base}"
 
 
 def _check_linear(name: str, weights: Shapes) -> None:

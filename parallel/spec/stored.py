@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from parallel.errors import InvalidCheckpoint
 from parallel.spec.decoder import EMBEDDING, DecoderConfig
+from parallel.spec.published.contradiction import FORMATS, contradiction
 from parallel.spec.published.scheme import Form, Shape
 
 SINGLE_FILE = "model.safetensors"
@@ -76,14 +77,23 @@ def complaint(
 def _wrong(name: str, tensor: Stored, forms: Forms) -> str | None:
     form = forms.get(name)
     if form is None:
+        if (why := _contradiction(name, tensor, forms)) is not None:
+            return f"{tensor.path}: {name} {why}"
         return f"{tensor.path}: the model has no tensor {name}"
     if not isinstance(form, Form):
         form = Form(form)
     if tensor.shape != form.shape and tensor.shape not in form.others:
         return f"{tensor.path}: {name} has shape {list(tensor.shape)}, not {list(form.shape)}"
     if tensor.dtype not in form.dtypes:
+        if (why := _contradiction(name, tensor, forms)) is not None:
+            return f"{tensor.path}: {name} {why}"
         return f"{tensor.path}: {name} is {tensor.dtype}; weights may be {', '.join(form.dtypes)}"
     return None
+
+
+def _contradiction(name: str, tensor: Stored, forms: Forms) -> str | None:
+    quantizes = any(each.rpartition(".")[2] in FORMATS for each in forms)
+    return contradiction(name, tensor.dtype, forms.keys(), quantizes)
 
 
 def _is_of_packer(name: str, forms: Forms) -> bool:

@@ -14,7 +14,7 @@ from cluster.launch.machine import check_machine
 from cluster.launch.room import divide
 from engine.checkpoint.model_folder import resolve_model
 from engine.config import EngineConfig, explain
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, naming
 from engine.offload.block_files import Folder
 
 
@@ -58,14 +58,19 @@ def several_models(
 
 def check_names(models: Sequence[ModelStart], aliases: Mapping[str, Target]) -> None:
     """Also reads their adapters. Raises InvalidConfig."""
-    checked_aliases(dict(aliases), [model.own.options(model.config) for model in models])
+    options = []
+    for model in models:
+        with naming(f"model {model.config.model_name}", among=len(models)):
+            options.append(model.own.options(model.config))
+    checked_aliases(dict(aliases), options)
 
 
 def check_folders(models: Sequence[ModelStart]) -> None:
     """Raises InvalidConfig for a folder of cached blocks that this machine cannot use."""
-    for path in (model.config.kv_offloading_path for model in models):
-        if path is not None:
-            Folder(path)
+    for model in models:
+        if (path := model.config.kv_offloading_path) is not None:
+            with naming(f"model {model.config.model_name}", among=len(models)):
+                Folder(path)
 
 
 def check_machines(models: Sequence[ModelStart], plans: Sequence[Plan]) -> bool:
@@ -74,7 +79,8 @@ def check_machines(models: Sequence[ModelStart], plans: Sequence[Plan]) -> bool:
     """
     taken, on_cpu = 0, 0
     for model, plan in zip(models, plans, strict=True):
-        need = check_machine(model.config, plan, model.own.most_engines, taken=taken)
+        with naming(f"model {model.config.model_name}", among=len(models)):
+            need = check_machine(model.config, plan, model.own.most_engines, taken=taken)
         if need is not None:
             taken, on_cpu = taken + need.needed, on_cpu + 1
     return on_cpu == len(models)

@@ -10,9 +10,8 @@ from cluster.certificate import CertificateFiles, given_files
 from cluster.commands.server.configure import check_application
 from cluster.commands.server.models import ModelStart, check_folders, check_machines, check_names, leave_room
 from cluster.commands.server.server_options import ServerOptions
-from cluster.download.models import all_fetched, planned
+from cluster.download.models import all_fetched, all_planned
 from cluster.launch.machine import check_port
-from engine.checkpoint.embedding import embedding_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +30,9 @@ def prepare(models: Sequence[ModelStart], server: ServerOptions) -> Start:
     are divided, if they are. Takes the API key out of the environment, which Ray's processes
     inherit. Raises InvalidConfig.
     """
-    outlines = [planned(model.config) for model in models]
+    outlines = all_planned([model.config for model in models])
     models = [model.with_config(config) for model, (config, _) in zip(models, outlines, strict=True)]
     plans = [plan for _, plan in outlines]
-    for model in models:
-        embedding_of(model.config)
     check_names(models, server.aliases)
     api_keys = given_keys(server.api_key, server.api_key_file)
     has_keys = bool(KeyRing(api_keys, server.api_key_file))

@@ -144,6 +144,10 @@ def told_if_full(want: Want, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno not in FULL and not os.path.exists(folder):
+            raise InvalidConfig(
+                f"{want.title}: {folder} cannot be made: {error.strerror or error}; {ELSEWHERE}"
+            ) from None
         if error.errno not in FULL:
             raise
         free = human(shutil.disk_usage(_existing(folder)).free)

@@ -10,10 +10,10 @@ from parallel.spec.published.compressed import read_compressed
 from parallel.spec.published.fields import Fields
 from parallel.spec.published.scheme import BLOCK, Scheme
 
-METHODS = "awq, gptq, compressed-tensors, auto-round and fp8"
+METHODS = "awq, gptq, compressed-tensors, auto-round or fp8"
 # Why, and what to do instead, of formats that people have.
 REFUSED = {
-    "bitsandbytes": "its codes are made when transformers loads them",
+    "bitsandbytes": "its codes, made when transformers loads a model or published, are not computed",
     "gguf": "a file of another program",
     "hqq": "not one of the formats that are read",
     "aqlm": "codebooks are not computed",

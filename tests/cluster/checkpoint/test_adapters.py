@@ -12,7 +12,6 @@ from engine.request import Adapter
 from parallel.spec.adapter import CONFIG_FILE, WEIGHTS_FILE
 from tests.adapters import demo_shapes, save_adapter
 from tests.engine.support.workloads import DEMO
-from tests.parallel.published.packers import int8
 
 SHAPES = demo_shapes()
 CONFIG = EngineConfig.create(model=DEMO, enable_lora=True, max_lora_rank=16)
@@ -55,15 +54,18 @@ def test_adapters_need_a_switch_and_names_of_their_own(saved: Adapter) -> None:
             read_adapters(modules, CONFIG)
 
 
-def test_a_model_whose_inputs_are_rounded_has_none(saved: Adapter, tmp_path: Path) -> None:
-    hf_config = json.loads((Path(DEMO) / "config.json").read_text(encoding="utf-8"))
-    hf_config["quantization_config"] = int8(None).config
-    (tmp_path / "config.json").write_text(json.dumps(hf_config))
-    config = EngineConfig.create(model=str(tmp_path), enable_lora=True)
-    with pytest.raises(
-        InvalidConfig, match=r"adapters of a model that was published as .*8-bit \(inputs too\) are not"
-    ):
-        read_adapters([f"harbour={saved.folder}"], config)
+def test_an_adapter_of_another_model_shows_its_models_name(tmp_path: Path) -> None:
+    wider = {name: tuple(2 * size for size in shape) for name, shape in SHAPES.items()}
+    saved = save_adapter(tmp_path / "wide", wider, changes={"base_model_name_or_path": "org/wide"})
+    with pytest.raises(InvalidConfig, match=r"probably an adapter of another model: .*_name_or_path='org/wide'"):
+        read_adapters([f"wide={saved.folder}"], CONFIG)
+
+
+def test_damaged_weights_are_told_with_the_adapters_name(saved: Adapter) -> None:
+    weights = Path(saved.folder) / WEIGHTS_FILE
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(InvalidConfig, match=f"^adapter harbour: {weights} is "):
+        read_adapters([f"harbour={saved.folder}"], CONFIG)
 
 
 def test_what_cannot_be_served_is_refused_before_anything_starts(saved: Adapter, tmp_path: Path) -> None:

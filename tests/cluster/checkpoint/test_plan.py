@@ -14,6 +14,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from parallel.spec import read
 from tests.cluster.checkpoint.damaged import edit
+from tests.parallel.published.packers import int8
 
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
 
@@ -160,13 +161,21 @@ def test_a_chat_template_that_does_not_parse_is_refused(checkpoint: Path) -> Non
     [
         ({"quantization": "int4"}, r"is quantized already \(awq 4-bit\); leave out quantization=int4"),
         ({"load_format": "dummy"}, "load_format=dummy makes no awq 4-bit weights"),
-        ({}, "the model has no tensor .*_proj.weight"),
+        ({}, "_proj.weight is not quantized, but by config.json's quantization_config it is"),
     ],
 )
 def test_what_a_quantized_checkpoint_cannot_be(checkpoint: Path, options: dict[str, object], message: str) -> None:
     edit(checkpoint, quantization_config={"quant_method": "awq", "bits": 4})
     with pytest.raises(InvalidConfig, match=message):
         plan_of(checkpoint, **options)
+
+
+def test_a_model_whose_inputs_are_rounded_has_no_adapters(checkpoint: Path) -> None:
+    edit(checkpoint, quantization_config=int8(None).config)
+    with pytest.raises(
+        InvalidConfig, match=r"enable_lora: adapters .* 8-bit \(inputs too\) are not .* leave it out, or"
+    ):
+        plan_of(checkpoint, enable_lora=True)
 
 
 @pytest.mark.parametrize("field", ["rope_scaling", "rope_parameters"])

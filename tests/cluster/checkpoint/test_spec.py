@@ -27,7 +27,7 @@ def test_an_unsupported_model_is_refused_by_folder_and_field(tmp_path: Path) -> 
     [
         (
             {"architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {"hidden_size": 64}},
-            "names the architecture Qwen3_5ForConditionalGeneration: its gated delta net layers are not comp",
+            "names the architecture Qwen3_5ForConditionalGeneration: its gated delta net layers, which",
         ),
         (
             {"architectures": ["Qwen2_5_VLForConditionalGeneration"]},

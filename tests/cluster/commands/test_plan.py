@@ -33,7 +33,35 @@ def test_models_of_a_file_share_this_machines_memory(capsys: pytest.CaptureFixtu
     file.write_text(f"models: [{each % ('one', most)}, {each % ('two', most)}]")
     assert main(["plan", "--config", str(file)]) == 2
     told = capsys.readouterr()
-    assert "two" in told.out.splitlines() and told.err.startswith("squadron plan: 1 rank(s) need")
+    assert "two" in told.out.splitlines() and told.err.startswith("squadron plan: model two: 1 rank(s) need")
+
+
+@pytest.mark.parametrize("command", ["plan", "serve"])
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ("max_model_len: 2048, num_gpu_blocks_override: 9", "max_model_len=2048 needs "),
+        ("tensor_parallel_size: 7", ""),
+    ],
+)
+def test_an_error_about_one_of_several_models_names_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, own: str, words: str
+) -> None:
+    file = tmp_path / "models.yaml"
+    each = f"{{engine: {{model: {DEMO}, served_model_name: %s, device: cpu, %s}}}}"
+    file.write_text(f"models: [{each % ('one', '')}, {each % ('two', own)}]")
+    assert fails(capsys, command, "--config", str(file)).startswith(f"squadron {command}: model two: {words}")
+    file.write_text(f"models: [{each % ('two', own)}]")
+    assert "model two" not in fails(capsys, command, "--config", str(file))
+
+
+def test_an_error_about_the_prompts_engines_of_one_of_several_names_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "models.yaml"
+    each = f"{{engine: {{model: {DEMO}, served_model_name: %s, device: cpu}}%s}}"
+    file.write_text(f"models: [{each % ('one', '')}, {each % ('two', ', prefill_min_tokens: 9')}]")
+    assert fails(capsys, "plan", "--config", str(file)).startswith("squadron plan: model two: prefill_min_tokens=9 is")
 
 
 @pytest.mark.parametrize("command", ["plan", "doctor"])

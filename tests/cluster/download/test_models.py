@@ -21,7 +21,7 @@ import pytest
 from cluster.checkpoint.plan import make_plan
 from cluster.download.disk.room import PARTIAL
 from cluster.download.hub import endpoint
-from cluster.download.models import fetched, outlined, pinned
+from cluster.download.models import fetched, outlined, pinned, planned
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from tests.cluster.download.conftest import DEMO, NAME, resize
@@ -98,6 +98,13 @@ def test_a_plan_needs_the_headers_only(hub: SmallHub, config: EngineConfig) -> N
     num_requests = len(hub.requests)
     assert outlined(found) == found
     assert len(hub.requests) == num_requests
+
+
+def test_errors_show_the_models_name_and_not_where_its_outline_is(hub: SmallHub, config: EngineConfig) -> None:
+    hf_config = json.loads((DEMO / "config.json").read_text()) | {"architectures": ["LlamaForCausalLM"]}
+    hub.add(NAME, DEMO, **{"config.json": json.dumps(hf_config).encode()})
+    with pytest.raises(InvalidConfig, match=f"^{NAME}: config.json names the architecture LlamaForCausalLM"):
+        planned(config)
 
 
 def test_dummy_weights_are_not_fetched(hub: SmallHub, config: EngineConfig) -> None:
@@ -391,6 +398,11 @@ def test_a_disk_that_is_too_small(hub: SmallHub, config: EngineConfig, small_dis
     with pytest.raises(InvalidConfig, match=r"takes 6\.\d+ MiB more in .*disk.* free there; download_dir names"):
         fetched(config.model_copy(update={"download_dir": str(small_disk)}))
     assert WEIGHTS not in hub.sent
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_its_option(hub: SmallHub, config: EngineConfig) -> None:
+    with pytest.raises(InvalidConfig, match=r"/proc/nope/.squadron cannot be made: No such file.*; download_dir names"):
+        outlined(config.model_copy(update={"download_dir": "/proc/nope"}))
 
 
 def test_a_disk_that_fills_meanwhile(hub: SmallHub, config: EngineConfig, small_disk: Path) -> None:

@@ -140,6 +140,7 @@ def test_prefill_engines_are_a_deployment_beside_those_that_answer() -> None:
         ({"models": [ONE], "aliases": {"a": "two"}}, "'a' stands for 'two', and there are 'org/one'"),
         ({"models": [ONE], "aliases": {"a": {"org/one": "all"}}}, "aliases.a.weights.org/one='all': .* valid number"),
         ({"models": [ONE], "aliases": {"a": ["org/one"]}}, r"aliases.a.model=\['org/one'\]: .* valid string"),
+        ({"models": [ONE, TWO | {"prefill_min_tokens": 9}]}, r"^models\[1\]: prefill_min_tokens=9 is of no use"),
         ({"models": {"one": ONE}}, "models=.*: Input should be a valid list"),
     ],
 )

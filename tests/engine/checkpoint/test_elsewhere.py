@@ -26,6 +26,17 @@ def test_a_page_of_the_hub_is_told_its_name() -> None:
             check_place(page, page)
 
 
+@pytest.mark.parametrize("model", ["gs://", "s3:///demo", "s3://"])
+def test_a_missing_bucket_is_told(model: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"^model={model}: the bucket is missing; {model[:2]}://BUCKET/FOLDER"):
+        check_place(model, model.rstrip("/"))
+
+
+def test_a_revision_in_a_name_is_told_its_option() -> None:
+    with pytest.raises(InvalidConfig, match=r"^model=hf://org/demo@v1: .* --revision v1, beside hf://org/demo$"):
+        check_place("hf://org/demo@v1", "hf://org/demo@v1")
+
+
 @pytest.mark.parametrize("variable", ["VLLM_USE_MODELSCOPE", "SGLANG_USE_MODELSCOPE"])
 def test_a_variable_that_means_modelscope_is_not_ignored(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "True")

@@ -79,7 +79,8 @@ def test_a_configuration_that_is_none_is_refused(text: bytes) -> None:
     [
         ({}, "q_proj, of which there is no tensor"),
         ({**SHAPES, f"{PREFIX}mlp.up_proj.lora_A.weight": (4, 64)}, "mlp.up_proj has no lora_B"),
-        ({**SHAPES, f"{Q}.lora_B.weight": (64, 5)}, r"has shape \[64, 5\], not \[64, 4\]"),
+        ({**SHAPES, f"{Q}.lora_B.weight": (64, 5)}, r"has shape \[64, 5\], not \[64, 4\]$"),
+        ({**SHAPES, f"{Q}.lora_B.weight": (32, 4)}, r"not \[64, 4\]; it is probably an adapter of another model$"),
         ({**SHAPES, f"{Q}.lora_magnitude_vector": (64,)}, "is no low-rank factor"),
         ({**SHAPES, "base_model.model.lm_head.weight": (250, 64)}, "lm_head.weight is no low-rank factor"),
         ({**SHAPES, "base_model.model.lm_head.lora_A.weight": (4, 64)}, "lm_head has an adapter"),

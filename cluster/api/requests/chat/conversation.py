@@ -21,7 +21,8 @@ def conversation(
     if request.tools and request.tool_choice != "none":
         if model.tool_format is None:
             raise InvalidRequest(
-                "The model has no tools: its chat template does not mention them",
+                "The model has no tools: its chat template shows calls in none of the forms that are read, which are "
+                "hermes (<tool_call>) and qwen3_coder (<function=)",
                 param="tools",
                 code="unsupported_parameter",
             )
