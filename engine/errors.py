@@ -33,6 +33,14 @@ class InvalidRequest(SquadronError):
         self.code = code
 
 
+def context_exceeded(context: int, however: str, *, param: str) -> InvalidRequest:
+    """In the words by which clients know it: `litellm` by the first sentence, `langchain-openai` by
+    "prompt is too long", which `however` has to have where it is the prompt that is.
+    """
+    message = f"This model's maximum context length is {context} tokens. However, {however}"
+    return InvalidRequest(message, param=param, code="context_length_exceeded")
+
+
 class InvalidConfig(SquadronError):
     """The configuration or the checkpoint cannot be served; the message says what would work."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
-from engine.errors import NO_TOKEN_LEFT, InvalidRequest
+from engine.errors import NO_TOKEN_LEFT, InvalidRequest, context_exceeded
 from engine.grammars.interface import Constraint, Matcher
 from engine.output.beam_search import num_candidates
 from engine.request import Adapter, Request
@@ -55,11 +55,10 @@ def check_request(request: Request, prompt_token_ids: list[int], limits: Limits)
         least = max(map(len, output_ids))
     if least > room:
         asked = f"at least {least}" if least != wanted else least
-        raise InvalidRequest(
-            f"{num_prompt} prompt tokens and {asked} to generate exceed the context of {limits.max_model_len}",
-            param="prompt",
-            code="context_length_exceeded",
-        )
+        however = f"you requested {num_prompt} in the prompt and {asked} to generate"
+        if room <= 0:
+            however += ": the prompt is too long"
+        raise context_exceeded(limits.max_model_len, however, param="prompt")
     if params.beam_width is not None:
         _check_beams_fit(params.beam_width, num_prompt, wanted, limits)
     return wanted

@@ -10,7 +10,7 @@ from tokenizers.models import BPE
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
-from engine.errors import InvalidRequest
+from engine.errors import context_exceeded
 
 # NFC never makes a text's UTF-8 shorter than by this factor: no character has more than 3.5 times
 # its bytes in the longest sequence that is equal to it (U+0390, of U+1FBE, U+0308 and U+0341).
@@ -40,12 +40,9 @@ class TextLimit:
             return
         num_bytes = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if num_bytes > limit:
-            raise InvalidRequest(
-                f"a text of {num_bytes} bytes exceeds {MAX_CONTEXTS_CUT if is_cut else 'the'} context"
-                f"{'s' if is_cut else ''} of {self.num_tokens} tokens, which have at most {limit} bytes",
-                param=param,
-                code="context_length_exceeded",
-            )
+            contexts = f"{MAX_CONTEXTS_CUT} contexts have" if is_cut else "that has"
+            however = f"the prompt is too long: it has {num_bytes} bytes, and {contexts} at most {limit}"
+            raise context_exceeded(self.num_tokens, however, param=param)
 
 
 def bytes_per_token(encoder: Encoder, token_bytes: Sequence[bytes]) -> int | None:

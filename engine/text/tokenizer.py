@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
+from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest, context_exceeded
 from engine.request import ChatPrompt
 from engine.text.chat_template import DEFAULT, TOOL_USE, find_templates, template_names, tool_format
 from engine.text.reasoning import BEGIN, END
@@ -138,12 +138,9 @@ class Tokenizer:
         if (
             max_tokens is not None and len(encoding) > num_contexts * max_tokens
         ):  # before a list is made, which holds the lock
-            raise InvalidRequest(
-                f"{len(encoding)} prompt tokens exceed {'the context' if keep is None else f'{num_contexts} contexts'} "
-                f"of {max_tokens}",
-                param=param,
-                code="context_length_exceeded",
-            )
+            most = "" if keep is None else f", which exceed {num_contexts} contexts of {max_tokens}"
+            however = f"the prompt is too long: it has {len(encoding)} tokens{most}"
+            raise context_exceeded(max_tokens, however, param=param)
         ids: list[int] = encoding.ids
         return ids if keep is None else ids[-keep:]
 

@@ -104,7 +104,7 @@ def test_the_progress_bar_counts_requests_and_tokens(llm: LLM, capsys: pytest.Ca
 
 
 def test_one_impossible_prompt_leaves_the_engine_as_it_was(llm: LLM) -> None:
-    with pytest.raises(InvalidRequest, match="exceed the context of 2048"):
+    with pytest.raises(InvalidRequest, match="maximum context length is 2048 tokens"):
         llm.generate(["one", [1] * 3000], GREEDY, use_tqdm=False)
     with pytest.raises(InvalidRequest, match="1 sampling_params for 2 prompts"):
         llm.generate(["one", "two"], [GREEDY], use_tqdm=False)

@@ -11,7 +11,7 @@ _OLDER = [(kind, PREFIX + kind) for kind in KINDS if PREFIX + kind in SamplingFi
 
 
 def wanted_form(request: SamplingFields) -> StructuredOutputs | None:
-    """Raises InvalidRequest, which names the field, also if there are two."""
+    """Raises InvalidRequest, which names the field, also if there are two that differ."""
     found = [_of_response_format(request.response_format)]
     if request.structured_outputs is not None:
         found.append(structured_outputs(request.structured_outputs))
@@ -19,8 +19,9 @@ def wanted_form(request: SamplingFields) -> StructuredOutputs | None:
         if (value := getattr(request, name)) is not None:
             found.append(structured(kind, value, name))
     forms = [form for form in found if form is not None]
-    if len(forms) > 1:
-        param = forms[1].param
+    others = [form for form in forms if form != forms[0]]  # guidance's client sends one by both names
+    if others:
+        param = others[0].param
         raise InvalidRequest(f"{forms[0].param} and {param} are two forms of one answer", param=param)
     return forms[0] if forms else None
 

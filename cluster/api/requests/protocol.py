@@ -161,6 +161,7 @@ class GenerationRequest(Addressed, SamplingFields, Unsupported):
     metadata: Metadata | None = None
     service_tier: Annotated[str | None, Only("auto", "default")] = None
     store: Annotated[bool | None, Only(False)] = None
+    guided_decoding_backend: Any = None
 
 
 class CompletionRequest(GenerationRequest, UnsupportedInCompletions):

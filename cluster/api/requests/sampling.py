@@ -10,7 +10,7 @@ from cluster.api.models.model import Model, Models
 from cluster.api.requests.fields import MAX_INPUTS, MAX_PROMPTS, as_brief_json
 from cluster.api.requests.form import wanted_form
 from cluster.api.requests.protocol import GenerationRequest, SamplingFields
-from engine.errors import InvalidRequest
+from engine.errors import InvalidRequest, context_exceeded
 from engine.sampling_params import SamplingParams
 
 MAX_NAMES = 16  # of models that an error tells: adapters may be thousands
@@ -104,12 +104,10 @@ def _are_ids(value: Any) -> TypeGuard[list[int]]:
 def check_room(max_tokens: int | None, num_prompt_tokens: int, model: Model, *, param: str) -> None:
     """Reject a request that cannot fit into the context; the engine counts a text's tokens."""
     if num_prompt_tokens + (max_tokens or 1) > model.max_model_len:
-        raise InvalidRequest(
-            f"At least {num_prompt_tokens} tokens of prompt and {max_tokens or 1} of output do not fit into the "
-            f"context of {model.max_model_len} tokens",
-            param=param,
-            code="context_length_exceeded",
-        )
+        however = f"you requested at least {num_prompt_tokens} in the prompt and {max_tokens or 1} to generate"
+        if num_prompt_tokens >= model.max_model_len:
+            however += ": the prompt is too long"
+        raise context_exceeded(model.max_model_len, however, param=param)
 
 
 def max_prompt_tokens(asked: int | None, max_tokens: int | None, model: Model) -> int | None:
@@ -130,11 +128,8 @@ def max_prompt_tokens(asked: int | None, max_tokens: int | None, model: Model) -
 def check_length(num_tokens: int, model: Model, *, param: str) -> None:
     """As `check_room`, of a request that generates nothing."""
     if num_tokens > model.max_model_len:
-        raise InvalidRequest(
-            f"{num_tokens} tokens exceed the context of {model.max_model_len}",
-            param=param,
-            code="context_length_exceeded",
-        )
+        however = f"the prompt is too long: it has {num_tokens} tokens"
+        raise context_exceeded(model.max_model_len, however, param=param)
 
 
 def _check_stream(request: GenerationRequest) -> None:

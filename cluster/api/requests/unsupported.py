@@ -21,7 +21,6 @@ class Unsupported(BaseModel):
 
     # Structured output, by other names than are supported
     guided_whitespace_pattern: Annotated[Any, Inert()] = None
-    guided_decoding_backend: Annotated[Any, Inert()] = None
     structural_tag: Annotated[Any, Inert()] = None
     json_schema: Annotated[Any, Inert(why=_FORM)] = None
     regex: Annotated[Any, Inert(why=_FORM)] = None

@@ -60,7 +60,10 @@ def test_a_resumed_request_keeps_its_length_where_another_is_served():
     cut = finish(shorter)["r"]
     assert whole[:30] + cut.outputs[0].token_ids == whole[:40], "it is told all that it got"
     assert cut.outputs[0].finish_reason == "error" and "90 tokens fill the context here" in cut.error
-    with pytest.raises(InvalidRequest, match="50 prompt tokens and at least 41 to generate exceed the context of 90"):
+    with pytest.raises(
+        InvalidRequest,
+        match=r"length is 90 tokens\. However, you requested 50 in the prompt and at least 41 to generate",
+    ):
         add_request(shorter, "r", request.prompt, params, output_ids=[whole[:41]], attempt=1)
 
 

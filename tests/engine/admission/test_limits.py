@@ -14,8 +14,8 @@ from tests.engine.support.workloads import EOS, VOCAB, Knobs, finish, make_engin
         ([], {}, "prompt", "empty"),
         ([VOCAB], {}, "prompt", str(VOCAB)),
         ([-1], {}, "prompt", "-1"),
-        ([1] * 600, {}, "prompt", "600 prompt tokens"),
-        ([1] * 10, {"max_tokens": 503}, "prompt", "exceed the context of 512"),
+        ([1] * 600, {}, "prompt", "600 in the prompt and 16 to generate: the prompt is too long"),
+        ([1] * 10, {"max_tokens": 503}, "prompt", "maximum context length is 512 tokens"),
         ([1] * 100, {"beam_width": 8, "max_tokens": 400}, "max_tokens", "max_tokens=92 would fit"),
         (
             [1] * 100,
@@ -48,6 +48,6 @@ def test_without_max_tokens_the_rest_of_the_context_is_filled(num_blocks):
 
 def test_what_is_sure_to_exceed_the_context_is_refused():
     engine = make_engine(Knobs(overrides={"max_model_len": 100}))
-    with pytest.raises(InvalidRequest, match="90 prompt tokens and at least 11 to generate") as caught:
+    with pytest.raises(InvalidRequest, match=r"90 in the prompt and at least 11 to generate$") as caught:
         add_request(engine, "r", [1] * 90, SamplingParams(max_tokens=None, min_tokens=11))
     assert caught.value.code == "context_length_exceeded"

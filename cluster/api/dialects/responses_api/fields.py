@@ -140,7 +140,7 @@ class ResponsesRequest(Addressed):
     prompt_cache_retention: Annotated[str | None, Only("in_memory", "24h")] = None
     prompt_cache_options: dict[str, Any] | None = None
     service_tier: Annotated[str | None, Only("auto", "default")] = None
-    truncation: Annotated[str | None, Only("disabled")] = None
+    truncation: Annotated[str | None, Only("auto", "disabled")] = None  # what fits needs none
     # Not supported.
     background: Annotated[Any, Inert(False)] = None
     background_options: Annotated[Any, Inert()] = None

@@ -166,7 +166,7 @@ def test_a_call_can_be_forced(tool_client: openai.OpenAI, tool_server: Running, 
     ("fields", "param"),
     [
         ({"tool_choice": {"type": "function", "function": {"name": "sun"}}}, "tool_choice"),
-        ({"tool_choice": "required", "response_format": {"type": "json_object"}}, "response_format"),
+        ({"tool_choice": "required", "extra_body": {"guided_regex": "a"}}, "guided_regex"),
     ],
 )
 def test_what_cannot_be_forced(tool_client: openai.OpenAI, fields: dict[str, Any], param: str) -> None:

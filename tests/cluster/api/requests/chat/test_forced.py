@@ -43,8 +43,8 @@ def test_only_a_required_call_may_be_one_of_several() -> None:
         ({"tools": TOOLS[:1], "tool_choice": NOW}, "tool_choice", 'There is no tool "now"'),
         ({"tools": [], "tool_choice": "required"}, "tool_choice", "There are no tools"),
         (
-            {"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}},
-            "response_format",
+            {"tools": TOOLS, "tool_choice": "required", "structured_outputs": {"json_object": True}},
+            "structured_outputs.json_object",
             "two forms of one answer",
         ),
     ],
@@ -53,6 +53,14 @@ def test_what_cannot_be_forced_is_refused(fields: dict[str, Any], param: str, wo
     with pytest.raises(InvalidRequest, match=words) as refused:
         forced(**fields)
     assert refused.value.param == param
+
+
+def test_a_call_comes_before_the_form_of_a_text() -> None:
+    """As in OpenAI's API: `instructor` asks for both."""
+    form = {"type": "json_object"}
+    assert forced(tools=TOOLS, tool_choice="required", response_format=form) == forced(
+        tools=TOOLS, tool_choice="required"
+    )
 
 
 def test_a_model_without_tools_forces_none() -> None:

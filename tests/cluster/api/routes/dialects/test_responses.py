@@ -354,7 +354,7 @@ def test_a_failure_in_a_stream_is_its_last_event(server: Running) -> None:
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"include": ["message.output_text.logprobs"]}, "include[0]"),
-        ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "middle"}, "truncation"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_output_tokens": 1000}, "max_output_tokens"),
         ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name"),
