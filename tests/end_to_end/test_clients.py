@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
+from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
@@ -30,7 +31,11 @@ import litellm
 base_url, model = sys.argv[1:3]
 told = []
 for asked in map(json.loads, sys.argv[3:]):
-    answer = litellm.completion(model=f"openai/{model}", api_base=base_url, api_key="none", num_retries=0, **asked)
+    try:
+        answer = litellm.completion(model=f"openai/{model}", api_base=base_url, api_key="none", num_retries=0, **asked)
+    except litellm.BadRequestError as error:
+        told.append(type(error).__name__)
+        continue
     if asked.get("stream"):
         answer = litellm.stream_chunk_builder(list(answer))
     told.append(answer.choices[0].model_dump())
@@ -44,6 +49,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 ADD = {"type": "function", "function": {"name": "add", "parameters": SCHEMA}}
+LONG = "word " * 3000
 TOLD = 'Ada is 36 years old, lives in Paris and likes blue. Answer in JSON: {"name": string, "age": integer}'
 
 
@@ -72,6 +78,11 @@ def test_langchain_chats(chat: ChatOpenAI) -> None:
     pieces = [chunk.content for chunk in chat.stream("Count from 3 to 9.")]
     assert "".join(pieces) == "3, 4, 5, 6, 7, 8, 9" and len(pieces) > 3
     assert [answer.content for answer in chat.batch(["What is 2 + 2?", 'Spell "cat".'])] == ["4", "c-a-t"]
+
+
+def test_langchain_knows_a_prompt_that_is_too_long(chat: ChatOpenAI) -> None:
+    with pytest.raises(ContextOverflowError):
+        chat.invoke(LONG)
 
 
 def test_langchain_calls_a_tool_and_goes_on_with_its_result(chat: ChatOpenAI) -> None:
@@ -119,6 +130,13 @@ def test_litellm_chats_calls_and_fills_a_schema(server: Server) -> None:
 
 
 @needs_litellm
+def test_litellm_knows_a_prompt_that_is_too_long(server: Server) -> None:
+    """By which its router falls back to another model."""
+    messages = [{"role": "user", "content": LONG}]
+    assert litellm(server.url, "demo", {"messages": messages}) == ["ContextWindowExceededError"]
+
+
+@needs_litellm
 def test_litellm_finds_the_reasoning() -> None:
     asked = {"messages": [{"role": "user", "content": "think"}]}
     with running(model={"reasoning_ids": (1, 2)}) as server:
@@ -128,10 +146,10 @@ def test_litellm_finds_the_reasoning() -> None:
         assert (told["message"]["reasoning_content"], told["message"]["content"]) == ("Sun?", "Rain.")
 
 
-def litellm(url: str, model: str, *asked: dict[str, Any]) -> list[dict[str, Any]]:
-    """The first choice of each answer."""
+def litellm(url: str, model: str, *asked: dict[str, Any]) -> list[Any]:
+    """The first choice of each answer, or the error's class."""
     command = [LITELLM, "-c", JOB, f"{url}/v1", model, *map(json.dumps, asked)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     assert ended.returncode == 0, ended.stderr[-2000:]
-    told: list[dict[str, Any]] = json.loads(ended.stdout.splitlines()[-1])
+    told: list[Any] = json.loads(ended.stdout.splitlines()[-1])
     return told
