@@ -18,7 +18,8 @@ def forced_calls(request: ChatRequest | HandleRequest, model: Model) -> dict[str
         return {}
     if model.tool_format is None:
         return {}  # refused with the tools
-    if (other := wanted_form(request)) is not None and request.response_format is None:  # that is of a text
+    other = wanted_form(request)
+    if other is not None and not other.param.startswith("response_format"):  # which is that of a text
         raise InvalidRequest(f"{other.param} and tool_choice are two forms of one answer", param=other.param)
     tools = [tool.model_dump(exclude_none=True) for tool in request.tools or ()]
     if isinstance(choice, NamedTool):

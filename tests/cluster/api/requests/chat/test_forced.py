@@ -47,6 +47,16 @@ def test_only_a_required_call_may_be_one_of_several() -> None:
             "structured_outputs.json_object",
             "two forms of one answer",
         ),
+        (
+            {
+                "tools": TOOLS,
+                "tool_choice": "required",
+                "response_format": {"type": "text"},
+                "guided_regex": "a",
+            },
+            "guided_regex",
+            "two forms of one answer",
+        ),
     ],
 )
 def test_what_cannot_be_forced_is_refused(fields: dict[str, Any], param: str, words: str) -> None:
