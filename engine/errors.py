@@ -46,9 +46,9 @@ class InvalidConfig(SquadronError):
 
 
 @contextmanager
-def naming(what: str, *, among: int) -> Iterator[None]:
-    """Have an InvalidConfig that is raised within begin with `what` it is about, if that is one
-    `among` several.
+def naming(what: str, *, among: int = 2) -> Iterator[None]:
+    """Have an InvalidConfig that is raised within begin with `what` it is about. `among`: how many
+    there are of these; the only one needs no name.
     """
     try:
         yield

@@ -43,7 +43,7 @@ def check_has_adapters(option: str, config: EngineConfig) -> DecoderConfig:
 def read_adapter(name: str, folder: Path, model: DecoderConfig, max_rank: int) -> Adapter:
     """Raises InvalidConfig naming the file, and the tensor if there is one."""
     try:
-        with naming(f"adapter {name}", among=2):
+        with naming(f"adapter {name}"):
             shapes, stored = _shapes(folder)
         config = (folder / CONFIG_FILE).read_bytes()
         found = pairs(AdapterConfig.parse(config, str(folder / CONFIG_FILE)), shapes, model)

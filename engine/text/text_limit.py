@@ -40,8 +40,8 @@ class TextLimit:
             return
         num_bytes = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if num_bytes > limit:
-            contexts = f"{MAX_CONTEXTS_CUT} contexts have" if is_cut else "that has"
-            however = f"the prompt is too long: it has {num_bytes} bytes, and {contexts} at most {limit}"
+            contexts = f"{MAX_CONTEXTS_CUT} contexts" if is_cut else "so many tokens"
+            however = f"the prompt is too long: it has {num_bytes} bytes, and {contexts} have at most {limit}"
             raise context_exceeded(self.num_tokens, however, param=param)
 
 
