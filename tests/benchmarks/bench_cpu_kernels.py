@@ -5,7 +5,8 @@ The floor of a kernel is the larger of its bytes over the read bandwidth of a la
 multiply-adds over the rate of torch's 2048 x 2048 x 2048 product in the dtype that is fastest
 here, both measured in the same run, before and after; other work on the machine spoils all of it.
 Bytes are those of weights as packed. Shapes are Qwen2.5-0.5B's, weights more than the caches hold:
-in bfloat16, and quantized. Times are medians.
+in bfloat16, and quantized. Times are medians; kernels of the forward pass are replayed from a tape,
+as a decode step's are.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +24,7 @@ from torch import Tensor
 from engine.worker.device.cpu import CpuDevice
 from ops import EMBEDDING_QUANTIZATION, cpu
 from ops.cpu.matmul.packed import PackedWeight
+from ops.cpu.tape import NotOnTape, Tapes
 from ops.interface import AttentionMetadata
 from ops.published import PublishedKind, PublishedWeight
 from tests.benchmarks.floors import Probe
@@ -282,19 +285,32 @@ def attention(batch: Batch) -> Iterator[Kernel]:
 
 
 def median_time(kernel: Kernel, repeats: int) -> float:
-    """Seconds a call: the median over `repeats` of rounds that last at least 2 ms."""
+    """Seconds a call, as on a tape if it can be on one: the median over `repeats` of rounds that
+    last at least 2 ms.
+    """
     started = time.perf_counter()
     next(kernel.calls)()
     next(kernel.calls)()
     calls = max(1, int(0.002 / (time.perf_counter() - started) * 2))
-    times = []
+    tapes, times = Tapes(), []
     for _ in range(repeats):
-        functions = list(itertools.islice(kernel.calls, calls))
+        run = one_after_the_other(list(itertools.islice(kernel.calls, calls)), tapes)
         started = time.perf_counter()
-        for function in functions:
-            function()
+        run()
         times.append((time.perf_counter() - started) / calls)
     return statistics.median(times)
+
+
+def one_after_the_other(functions: Sequence[Callable[[], Any]], tapes: Tapes) -> Callable[[], object]:
+    def run() -> Any:
+        for function in functions[:-1]:
+            function()
+        return functions[-1]()
+
+    try:
+        return tapes.capture(run)
+    except NotOnTape:
+        return run
 
 
 if __name__ == "__main__":
