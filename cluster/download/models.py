@@ -44,17 +44,25 @@ def all_fetched(
     configs: Sequence[EngineConfig], tell: Tell = say, share: Share | None = None
 ) -> tuple[EngineConfig, ...]:
     """`fetched` of each; none is begun if the disks have too little room for all of them. Raises
-    InvalidConfig.
+    InvalidConfig, which names the model if there are several.
     """
     has_last = share is None or share.has_last
-    configs = [pinned(config, tell) if has_last else _pinned(config, tell) for config in configs]
+    configs = _of_each(configs, lambda config: pinned(config, tell) if has_last else _pinned(config, tell))
     parts = [(config, share) for config in configs]
     parts += [(config.draft, None) for config in configs if has_last and config.draft is not None]
     with room_for_all(parts, tell):
-        found = tuple(_fetched(config, tell, share) for config in configs)
+        found = _of_each(configs, lambda config: _fetched(config, tell, share))
         if not has_last:
             return found
-        return tuple(_also_draft(config, lambda draft: _fetched(draft, tell, None)) for config in found)
+        return _of_each(found, lambda config: _also_draft(config, lambda draft: _fetched(draft, tell, None)))
+
+
+def _of_each(configs: Sequence[EngineConfig], do: Callable[[EngineConfig], EngineConfig]) -> tuple[EngineConfig, ...]:
+    made = []
+    for config in configs:
+        with naming(f"model {config.model_name}", among=len(configs)):
+            made.append(do(config))
+    return tuple(made)
 
 
 def _fetched(config: EngineConfig, tell: Tell, share: Share | None) -> EngineConfig:

@@ -12,6 +12,7 @@ from cluster.download.outline import make_outline
 from cluster.download.records import Records
 from cluster.download.stores import open_store, remember
 from engine.config import EngineConfig
+from engine.errors import naming
 
 Part = tuple[EngineConfig, Share | None]  # None: all of the model
 
@@ -45,7 +46,8 @@ def room_for_all(parts: Sequence[Part], tell: Tell) -> Iterator[None]:
         by_claims: dict[Path, list[Want]] = {}
         for config, share in absent if len(absent) > 1 else ():  # one alone is seen to as it is fetched
             store, has_weights = open_store(str(config.source), config.download_dir), config.load_format != "dummy"
-            want = wanted(store, has_weights, share, tell)
+            with naming(f"model {config.model_name}"):
+                want = wanted(store, has_weights, share, tell)
             if want is not None:
                 by_claims.setdefault(Records(config.download_dir).claims, []).append(want)
         for claims, wants in by_claims.items():

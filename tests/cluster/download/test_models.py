@@ -21,7 +21,7 @@ import pytest
 from cluster.checkpoint.plan import make_plan
 from cluster.download.disk.room import PARTIAL
 from cluster.download.hub import endpoint
-from cluster.download.models import fetched, outlined, pinned, planned
+from cluster.download.models import all_fetched, fetched, outlined, pinned, planned
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from tests.cluster.download.conftest import DEMO, NAME, resize
@@ -403,6 +403,19 @@ def test_a_disk_that_is_too_small(hub: SmallHub, config: EngineConfig, small_dis
 def test_a_folder_that_cannot_be_made_is_told_with_its_option(hub: SmallHub, config: EngineConfig) -> None:
     with pytest.raises(InvalidConfig, match=r"/proc/nope/.squadron cannot be made: No such file.*; download_dir names"):
         outlined(config.model_copy(update={"download_dir": "/proc/nope"}))
+
+
+def test_of_several_models_an_error_names_its_own(hub: SmallHub, config: EngineConfig, tmp_path: Path) -> None:
+    """While the name is looked up, and while the files come."""
+    gone = config.model_copy(update={"model": "nobody/nothing", "served_model_name": "second"})
+    with pytest.raises(InvalidConfig, match=r"^model second: .*nobody/nothing"):
+        all_fetched([config, gone])
+    told = [pinned(each) for each in (config, elsewhere(config, tmp_path))]
+    del hub.repos[NAME]
+    with pytest.raises(InvalidConfig, match=f"^model {NAME}: "):
+        all_fetched(told)
+    with pytest.raises(InvalidConfig, match=r"^(?!model )"):
+        all_fetched(told[:1])
 
 
 def test_a_disk_that_fills_meanwhile(hub: SmallHub, config: EngineConfig, small_disk: Path) -> None:
