@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cluster.api.absent import nothing_at
 from cluster.api.error_shapes import anthropic_error, is_anthropic, openai_error
 from cluster.api.scopes import path_of, request_id
 from engine.errors import (
@@ -128,8 +129,6 @@ def as_api_error(error: Exception) -> ApiError:
             return Unavailable(str(error), code="engine_restarting", retry_after=_spread(RESTART_RETRY_AFTER))
         case ClientDisconnect():
             return ApiError(400, "The client has gone", code="client_disconnected")  # which is not read
-        case HTTPException(status_code=404):
-            return ApiError(404, "There is nothing at this URL", code="unknown_url")
         case HTTPException(status_code=405, headers=headers):
             return ApiError(405, "This URL does not take this method", code="method_not_supported", headers=headers)
         case HTTPException(status_code=status, detail=detail):
@@ -184,7 +183,10 @@ def error_response(error: ApiError) -> Response:
     return ErrorResponse(error)
 
 
-async def _answer(_request: Request, error: Exception) -> Response:
+async def _answer(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.status_code == 404:
+        routes = [getattr(route, "path", "") for route in request.app.routes]
+        error = ApiError(404, nothing_at(path_of(request.scope), routes), code="unknown_url")
     return error_response(as_api_error(error))
 
 

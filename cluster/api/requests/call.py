@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from cluster.api.answers.form import PLAIN, Form, Wanted
 from cluster.api.keys.limits import Caller, Turn
 from cluster.api.requests.protocol import GenerationRequest, HandleRequest, StreamOptions
-from cluster.api.requests.validate import Unknown, warning_header, warnings
+from cluster.api.requests.validate import Ignored, warning_header, warnings
 from engine.admission.queue_limits import NOTHING, Load, load_of
 from engine.request import Adapter, Prompt, Request
 from engine.sampling_params import SamplingParams
@@ -30,6 +30,7 @@ class Call:
     include_usage: bool
     has_usage_so_far: bool = False  # in every chunk
     has_token_ids: bool = False
+    names_tokens_by_id: bool = False  # in log probabilities
     echo: bool  # of a completion's prompt
     is_prompt_only: bool = False  # the token that engines compute at least is not shown
     echoed: str = ""  # what a chat's answer begins with
@@ -39,7 +40,7 @@ class Call:
     params_of_prompts: tuple[str, ...] = ()  # the prompts' names in errors, if not `prompt` or `messages`
     counts_events: bool = False  # each event depends on those before it
     served_by: str = ""  # the model's own name, also if another one was asked for
-    unknown: tuple[Unknown, ...] = ()  # fields that are ignored
+    ignored: tuple[Ignored, ...] = ()
     digest: bytes = b""  # of a stream's request as sent
     turn: Turn | None = None  # of a key with limits
     created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
@@ -62,9 +63,9 @@ class Call:
             caller.turn.reserve(int(self.load.num_tokens) + self.max_answer_tokens)
         return replace(self, requests=tuple(map(caller.key.own, self.requests)), turn=caller.turn)
 
-    def of_body(self, served_by: str, unknown: tuple[Unknown, ...], digest: bytes) -> "Call":
+    def of_body(self, served_by: str, ignored: tuple[Ignored, ...], digest: bytes) -> "Call":
         """The call for the model of this name, with what else is known of its body."""
-        return replace(self, served_by=served_by, unknown=unknown, digest=digest)
+        return replace(self, served_by=served_by, ignored=ignored, digest=digest)
 
     def named(self, kind: str) -> "Call":
         """A call of one request as one of another API, where ids have an underscore."""
@@ -102,12 +103,12 @@ class Call:
     @property
     def warnings(self) -> list[str] | UnsetType:
         """For the last part of the answer, if there are any."""
-        return warnings(self.unknown) or UNSET
+        return warnings(self.ignored) or UNSET
 
     @property
     def headers(self) -> dict[str, str]:
         """The answer's headers: the same, for clients that ignore the body's field."""
-        return warning_header(self.unknown)
+        return warning_header(self.ignored)
 
 
 def make_call(
@@ -135,6 +136,7 @@ def make_call(
         include_usage=bool(options.include_usage),
         has_usage_so_far=bool(options.continuous_usage_stats),
         has_token_ids=bool(asked.return_token_ids),
+        names_tokens_by_id=bool(asked.return_tokens_as_token_ids),
         echo=echo,
         echoed=echoed,
         form=form,

@@ -93,6 +93,21 @@ class Inert:
         fail("unsupported_parameter", f"{self._why}: leave it out{taken}")
 
 
+class Hint:
+    """A field that a client may set without harm, though it has no effect here. With other values
+    than null and `values`, which ask for nothing, it is among the request's ignored fields.
+    """
+
+    def __init__(self, *values: Any, why: str) -> None:
+        """`why`: the reason that a caller is told."""
+        self._values = values
+        self.why = why
+
+    def is_ignored(self, value: Any) -> bool:
+        """A valid value."""
+        return value is not None and value not in self._values
+
+
 def as_json(values: Iterable[Any]) -> str:
     """`true or "auto"`, in the caller's notation."""
     return " or ".join(json.dumps(value, ensure_ascii=False) for value in values)
@@ -204,5 +219,17 @@ Metadata = Annotated[dict[_MetadataKey, Annotated[str, Field(max_length=512)]], 
 
 # Standard and URL-safe base64 among others.
 CacheSalt = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/_-][A-Za-z0-9+/_=.~:-]{0,255}$")]
+
+# OpenAI's, without effect on the answer.
+ServiceTier = Annotated[
+    str | None,
+    Only("auto", "default", "flex", "scale", "priority"),
+    Hint("auto", "default", why="There is one tier; priority orders requests"),
+]
+Verbosity = Annotated[
+    str | None,
+    Only("low", "medium", "high"),
+    Hint("medium", why="Chat templates do not know it; ask for it in a message"),
+]
 
 MAPPINGS: Final = frozenset(["logit_bias", "metadata"])  # an error inside one is reported for the field

@@ -28,6 +28,7 @@ from cluster.api.requests.fields import (
     TEXT,
     AtMost,
     CacheSalt,
+    Hint,
     Inert,
     LogitBias,
     Metadata,
@@ -36,9 +37,11 @@ from cluster.api.requests.fields import (
     Only,
     Priority,
     Prompts,
+    ServiceTier,
     Stop,
     Texts,
     TokenIds,
+    Verbosity,
     as_json,
     fail,
 )
@@ -152,6 +155,7 @@ class GenerationRequest(Addressed, SamplingFields, Unsupported):
     stream_options: StreamOptions | None = None
     use_beam_search: bool | None = None
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None  # in log probabilities
     # Without effect on the answer.
     user: str | None = None
     safety_identifier: str | None = None
@@ -159,8 +163,8 @@ class GenerationRequest(Addressed, SamplingFields, Unsupported):
     prompt_cache_retention: Annotated[str | None, Only("in_memory", "24h")] = None
     prompt_cache_options: dict[str, Any] | None = None
     metadata: Metadata | None = None
-    service_tier: Annotated[str | None, Only("auto", "default")] = None
-    store: Annotated[bool | None, Only(False)] = None
+    service_tier: ServiceTier = None
+    store: Annotated[bool | None, Hint(False, why="This server stores responses alone, those of /v1/responses")] = None
     guided_decoding_backend: Any = None
 
 
@@ -331,4 +335,5 @@ class ChatRequest(ConversationFields, GenerationRequest, UnsupportedInChat):
     include_reasoning: bool | None = None
     separate_reasoning: bool | None = None
     echo: bool | None = None  # the answer begins with the last message, if that is an assistant's
+    verbosity: Verbosity = None
     prediction: Prediction | None = None  # without effect on the answer

@@ -12,7 +12,7 @@ from cluster.api.requests.completions import completion_call
 from cluster.api.requests.parse import SMALL_BODY, digest_of, parse_object
 from cluster.api.requests.protocol import Addressed, ChatRequest, CompletionRequest
 from cluster.api.requests.sampling import check_counts, find_model
-from cluster.api.requests.validate import Unknown, refuse_unknown, unknown_fields, validate
+from cluster.api.requests.validate import Ignored, ignored_fields, refuse_ignored, validate
 
 TOOLS = b'"tools"'  # whose schemas take a while to look at
 
@@ -25,7 +25,7 @@ class Asked(NamedTuple, Generic[Body]):
 
     body: Body
     model: Model  # that is to answer it
-    unknown: tuple[Unknown, ...]
+    ignored: tuple[Ignored, ...]
     digest: bytes  # see `digest_of`
 
 
@@ -35,7 +35,7 @@ class Reader:
     """
 
     def __init__(self, models: Models, *, strict_fields: bool) -> None:
-        """`strict_fields`: unknown fields are rejected, not ignored."""
+        """`strict_fields`: fields that would be ignored are rejected."""
         self._models = models
         self._is_strict = strict_fields
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="large-bodies")
@@ -72,18 +72,18 @@ class Reader:
         fields = parse_object(body)
         model = find_model(fields, self._models)
         asked = validate(kind, fields)
-        unknown = unknown_fields(asked)
+        ignored = ignored_fields(asked)
         if self._is_strict:
-            refuse_unknown(unknown)
-        return Asked(asked, model, unknown, digest_of(fields))
+            refuse_ignored(ignored)
+        return Asked(asked, model, ignored, digest_of(fields))
 
     def _call(self, body: bytes, kind: type[Body], to_call: Callable[[Body, Model], Call]) -> Call:
         fields = parse_object(body)
         model = find_model(fields, self._models)
         check_counts(fields, model)
         asked = validate(kind, fields)
-        unknown = unknown_fields(asked)
+        ignored = ignored_fields(asked)
         if self._is_strict:
-            refuse_unknown(unknown)
+            refuse_ignored(ignored)
         call = to_call(asked, model)
-        return call.of_body(model.name, unknown, digest_of(fields) if call.stream else b"")
+        return call.of_body(model.name, ignored, digest_of(fields) if call.stream else b"")

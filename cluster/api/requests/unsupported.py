@@ -43,7 +43,6 @@ class Unsupported(BaseModel):
     mirostat: Annotated[Any, Inert(0, why=_SAMPLER)] = None
     # The form of the answer
     detokenize: Annotated[Any, Inert(True, why="An answer has its text; return_token_ids adds the ids")] = None
-    return_tokens_as_token_ids: Annotated[Any, Inert(False, why="return_token_ids tells the ids")] = None
     return_hidden_states: Annotated[Any, Inert(False, why="Hidden states stay in the engine")] = None
     spaces_between_special_tokens: Annotated[Any, Inert(False, True)] = None  # a byte-level tokenizer adds none
     request_id: Annotated[Any, Inert(why="The server makes the id, which the answer has")] = None
@@ -62,7 +61,6 @@ class UnsupportedInChat(Unsupported):
     audio: Annotated[Any, Inert(why="The model writes text only")] = None
     web_search_options: Annotated[Any, Inert(why="The server searches nothing; tools can")] = None
     moderation: Annotated[Any, Inert(why="Answers are not moderated")] = None
-    verbosity: Annotated[Any, Inert("medium", why="Chat templates do not know it; ask for it in a message")] = None
     chat_template: Annotated[Any, Inert(why="The checkpoint has the template; chat_template_kwargs sets variables")] = (
         None
     )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cluster.api.requests.fields import MAPPINGS, MAX_TIMEOUT, as_brief_json
+from cluster.api.requests.fields import MAPPINGS, MAX_TIMEOUT, Hint, as_brief_json
 from engine.errors import InvalidRequest
 
 TIMEOUT_HEADER = "X-Request-Timeout"
@@ -58,57 +58,61 @@ def timeout_of(headers: Mapping[str, str]) -> float | None:
     return float(text)
 
 
-class Unknown(NamedTuple):
-    """An unknown field of a request."""
+class Ignored(NamedTuple):
+    """A field of a request that has no effect: an unknown one, or a `Hint`."""
 
     path: str
-    meant: str | None  # the most similar known name
-
-    def __str__(self) -> str:
-        hint = "" if self.meant is None else f"; did you mean '{self.meant}'?"
-        return f"unknown field '{self.path}'{hint}"
+    message: str
+    code: str = "unknown_parameter"
 
 
-def unknown_fields(request: BaseModel, also_known: Iterable[str] = ()) -> tuple[Unknown, ...]:
-    """Unknown fields that are not null: the first MAX_NAMES, and one more if there are more.
-    `also_known`: names that may have been meant, beside the request's own fields.
+def ignored_fields(request: BaseModel, also_known: Iterable[str] = ()) -> tuple[Ignored, ...]:
+    """Those that are not null: the first MAX_NAMES, and one more if there are more. `also_known`:
+    names that may have been meant by an unknown one, beside the request's own fields.
     """
-    return tuple(islice(_unknown_fields(request, "", also_known), MAX_NAMES + 1))
+    return tuple(islice(_ignored_fields(request, "", also_known), MAX_NAMES + 1))
 
 
-def _unknown_fields(request: BaseModel, prefix: str, also_known: Iterable[str] = ()) -> Iterator[Unknown]:
+def _ignored_fields(request: BaseModel, prefix: str, also_known: Iterable[str] = ()) -> Iterator[Ignored]:
     known = type(request).model_fields
     for name, value in (request.model_extra or {}).items():
         if value is not None:
+            path = prefix + name[:MAX_NAME]
             near = get_close_matches(name[:MAX_NAME], (*known, *also_known), n=1)
-            yield Unknown(prefix + name[:MAX_NAME], prefix + near[0] if near else None)
+            meant = f"; did you mean '{prefix}{near[0]}'?" if near else ""
+            yield Ignored(path, f"unknown field '{path}'{meant}")
     sent = request.model_fields_set
-    for name in (name for name in known if name in sent):
-        value = getattr(request, name)
-        if isinstance(value, list) and value and isinstance(value[0], BaseModel):  # others may be texts
+    for name, field in ((name, field) for name, field in known.items() if name in sent):
+        value, path = getattr(request, name), f"{prefix}{field.alias or name}"
+        for hint in field.metadata:
+            if isinstance(hint, Hint) and hint.is_ignored(value):
+                yield Ignored(path, f"'{path}' has no effect: {hint.why}", "unsupported_value")
+        if isinstance(value, BaseModel):
+            yield from _ignored_fields(value, f"{path}.")
+        elif isinstance(value, list) and value and isinstance(value[0], BaseModel):  # others may be texts
             for index, part in enumerate(value):
                 if isinstance(part, BaseModel):
-                    yield from _unknown_fields(part, f"{prefix}{name}[{index}].")
+                    yield from _ignored_fields(part, f"{path}[{index}].")
 
 
-def refuse_unknown(unknown: Sequence[Unknown]) -> None:
+def refuse_ignored(ignored: Sequence[Ignored]) -> None:
     """Raises InvalidRequest if there are any."""
-    if unknown:
-        raise InvalidRequest(str(unknown[0]), param=unknown[0].path, code="unknown_parameter")
+    if ignored:
+        raise InvalidRequest(ignored[0].message, param=ignored[0].path, code=ignored[0].code)
 
 
-def warnings(unknown: Sequence[Unknown]) -> list[str]:
+def warnings(ignored: Sequence[Ignored]) -> list[str]:
     """A sentence for each field that is ignored."""
-    told = [f"ignored: {field}" for field in unknown[:MAX_NAMES]]
-    return [*told, "ignored: more unknown fields"] if len(unknown) > MAX_NAMES else told
+    told = [f"ignored: {field.message}" for field in ignored[:MAX_NAMES]]
+    return [*told, "ignored: more fields"] if len(ignored) > MAX_NAMES else told
 
 
-def warning_header(unknown: Sequence[Unknown]) -> dict[str, str]:
+def warning_header(ignored: Sequence[Ignored]) -> dict[str, str]:
     """The response header that names the ignored fields; nothing if there are none."""
-    if not unknown:
+    if not ignored:
         return {}
-    listed = ", ".join(_printable(field.path) for field in unknown[:MAX_NAMES])
-    return {"warning": f'299 squadron "ignored fields: {listed}{", ..." if len(unknown) > MAX_NAMES else ""}"'}
+    listed = ", ".join(_printable(field.path) for field in ignored[:MAX_NAMES])
+    return {"warning": f'299 squadron "ignored fields: {listed}{", ..." if len(ignored) > MAX_NAMES else ""}"'}
 
 
 def _invalid(error: Mapping[str, Any]) -> InvalidRequest:

@@ -9,7 +9,7 @@ from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.responses.chat_message import ChoiceParser
 from cluster.api.responses.generation import Ids, Tally, Update, collect, finish_reason, told_ids
-from cluster.api.responses.logprobs import chat_logprobs, prompt_logprobs
+from cluster.api.responses.logprobs import chat_logprobs, naming_of, prompt_logprobs
 from cluster.api.responses.plain_events import PlainEvents
 from cluster.api.responses.protocol import (
     ChatChoice,
@@ -138,4 +138,4 @@ class _Choice:
 def _logprobs(call: Call, choice: CompletionOutput) -> ChatLogprobs | None:
     if call.params.logprobs is None:
         return None
-    return chat_logprobs(choice.token_ids, choice.logprobs or [], call.params.logprobs)
+    return chat_logprobs(choice.token_ids, choice.logprobs or [], call.params.logprobs, naming_of(call))

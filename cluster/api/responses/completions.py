@@ -8,7 +8,7 @@ import msgspec
 from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.responses.generation import Tally, Update, collect, finish_reason, told_ids
-from cluster.api.responses.logprobs import Offsets, completion_logprobs, echoed_logprobs, prompt_logprobs
+from cluster.api.responses.logprobs import Offsets, completion_logprobs, echoed_logprobs, naming_of, prompt_logprobs
 from cluster.api.responses.plain_events import PlainEvents
 from cluster.api.responses.protocol import Completion, CompletionChoice, CompletionLogprobs
 from cluster.api.responses.stream import DONE, event
@@ -107,12 +107,12 @@ def _logprobs(
     if count is None:
         return None
     if echoed is None:
-        return completion_logprobs(choice.token_ids, choice.logprobs or [], count, offsets)
+        return completion_logprobs(choice.token_ids, choice.logprobs or [], count, offsets, naming_of(call))
     assert echoed.prompt_logprobs is not None, "the first delta has none, though they were asked for"
     prompt = echoed_logprobs(
-        echoed.prompt_token_ids, echoed.prompt_logprobs, count, offsets, prompt=_prompt_text(echoed)
+        echoed.prompt_token_ids, echoed.prompt_logprobs, count, offsets, _prompt_text(echoed), naming_of(call)
     )
-    own = completion_logprobs(choice.token_ids, choice.logprobs or [], count, offsets)
+    own = completion_logprobs(choice.token_ids, choice.logprobs or [], count, offsets, naming_of(call))
     return CompletionLogprobs(
         prompt.tokens + own.tokens,
         prompt.token_logprobs + own.token_logprobs,

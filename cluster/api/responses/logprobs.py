@@ -1,24 +1,45 @@
 """Log probabilities in the formats of chat, of completions, and of prompts."""
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from cluster.api.requests.call import Call
 from cluster.api.responses.protocol import ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob
 from engine.outputs import Logprob, PositionLogprobs
 
 LOWEST = -9999.0  # JSON has no infinity
 
 
-def chat_logprobs(token_ids: list[int], positions: Sequence[PositionLogprobs], count: int) -> ChatLogprobs:
+Naming = Callable[[int, bytes], str]  # what an answer calls a token, of its id and its text
+
+
+def by_text(_: int, text: bytes) -> str:
+    """Halves of characters have all the same."""
+    return text.decode(errors="replace")
+
+
+def by_id(token_id: int, _: bytes) -> str:
+    """As vLLM's `return_tokens_as_token_ids` has it."""
+    return f"token_id:{token_id}"
+
+
+def naming_of(call: Call) -> Naming:
+    return by_id if call.names_tokens_by_id else by_text
+
+
+def chat_logprobs(
+    token_ids: list[int], positions: Sequence[PositionLogprobs], count: int, naming: Naming = by_text
+) -> ChatLogprobs:
     """Each token with its own and the `count` most likely ones of its position."""
     content = []
     for token_id, position in zip(token_ids, positions, strict=True):
         own = position[token_id]
         top = [
-            TopLogprob(entry.decoded_token, _finite(entry), _bytes(entry)) for entry in _most_likely(position, count)
+            TopLogprob(naming(other, entry.token_bytes), _finite(entry), _bytes(entry))
+            for other, entry in _most_likely(position, count)
         ]
-        content.append(TokenLogprob(own.decoded_token, _finite(own), _bytes(own), top))
+        content.append(TokenLogprob(naming(token_id, own.token_bytes), _finite(own), _bytes(own), top))
     return ChatLogprobs(content)
 
 
@@ -72,6 +93,7 @@ def completion_logprobs(
     positions: Sequence[PositionLogprobs],
     count: int,
     offsets: Offsets,
+    naming: Naming = by_text,
 ) -> CompletionLogprobs:
     """Columns for a choice's next tokens. The dict of the most likely ones includes the sampled
     token, so it has up to count + 1 entries. Of tokens with the same text it has the most likely
@@ -79,7 +101,7 @@ def completion_logprobs(
     """
     columns = CompletionLogprobs([], [], [], [])
     for token_id, position in zip(token_ids, positions, strict=True):
-        _add(columns, token_id, position, count)
+        _add(columns, token_id, position, count, naming)
         columns.text_offset.append(offsets.next(token_id, position[token_id].token_bytes))
     return columns
 
@@ -90,6 +112,7 @@ def echoed_logprobs(
     count: int,
     offsets: Offsets,
     prompt: str,
+    naming: Naming = by_text,
 ) -> CompletionLogprobs:
     """As `completion_logprobs`, for a prompt; the first token's text is what the others leave of
     the prompt's.
@@ -102,21 +125,21 @@ def echoed_logprobs(
     texts[0] = whole[: max(0, len(whole) - sum(map(len, texts)))]
     for token_id, position, text in zip(token_ids, positions, texts, strict=True):
         if position is not None:
-            _add(columns, token_id, position, count)
+            _add(columns, token_id, position, count, naming)
         else:
-            columns.tokens.append(text.decode(errors="replace"))
+            columns.tokens.append(naming(token_id, text))
             columns.token_logprobs.append(None)
             columns.top_logprobs.append(None)
     columns.text_offset.extend(offsets.prompt(texts))
     return columns
 
 
-def _add(columns: CompletionLogprobs, token_id: int, position: PositionLogprobs, count: int) -> None:
+def _add(columns: CompletionLogprobs, token_id: int, position: PositionLogprobs, count: int, naming: Naming) -> None:
     own = position[token_id]
     top: dict[str, float] = {}
-    for entry in [*_most_likely(position, count), own]:
-        top.setdefault(entry.decoded_token, _finite(entry))
-    columns.tokens.append(own.decoded_token)
+    for other, entry in [*_most_likely(position, count), (token_id, own)]:
+        top.setdefault(naming(other, entry.token_bytes), _finite(entry))
+    columns.tokens.append(naming(token_id, own.token_bytes))
     columns.token_logprobs.append(_finite(own))
     columns.top_logprobs.append(top)
 
@@ -133,8 +156,8 @@ def _plain(entry: Logprob) -> dict[str, Any]:
     return {"logprob": _finite(entry), "rank": entry.rank, "decoded_token": entry.decoded_token}
 
 
-def _most_likely(position: PositionLogprobs, count: int) -> list[Logprob]:
-    return sorted(position.values(), key=lambda entry: entry.rank)[:count]
+def _most_likely(position: PositionLogprobs, count: int) -> list[tuple[int, Logprob]]:
+    return sorted(position.items(), key=lambda item: item[1].rank)[:count]
 
 
 def _bytes(entry: Logprob) -> list[int]:

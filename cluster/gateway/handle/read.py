@@ -9,7 +9,7 @@ from cluster.api.requests.chat.conversation import conversation
 from cluster.api.requests.chat.forced import forced_calls
 from cluster.api.requests.protocol import HandleRequest
 from cluster.api.requests.sampling import find_model, given, max_prompt_tokens
-from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
+from cluster.api.requests.validate import ignored_fields, refuse_ignored, validate
 from engine.errors import InvalidRequest
 from engine.request import Prompt, Request
 from engine.sampling_params import SamplingParams
@@ -30,7 +30,7 @@ def read(request: Any, request_id: str, models: Models, *, streams: bool) -> tup
         raise InvalidRequest(f"a request is a dict, got {type(request).__name__}", code="invalid_type")
     fields = {name: _as_json(value) for name, value in request.items()}
     asked = validate(HandleRequest, fields)
-    refuse_unknown(unknown_fields(asked))
+    refuse_ignored(ignored_fields(asked))
     model = find_model(fields, models)
     params: dict[str, Any] = given(asked, model) | forced_calls(asked, model)
     if asked.stream is not None and asked.stream != streams:

@@ -16,6 +16,7 @@ from cluster.api.requests.fields import (
     TEXT,
     AtMost,
     CacheSalt,
+    Hint,
     Inert,
     Only,
     Priority,
@@ -27,8 +28,7 @@ from cluster.api.requests.protocol import Addressed
 from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_TOP_K
 
 _STRICT = ConfigDict(strict=True, frozen=True, extra="allow")
-_TEXT, _THINKING, _USE, _RESULT = "text", "thinking", "tool_use", "tool_result"
-BLOCKS = (_TEXT, _THINKING, _USE, _RESULT)
+BLOCKS = ("text", "thinking", "tool_use", "tool_result", "document")
 
 
 class TextInput(BaseModel):
@@ -38,6 +38,32 @@ class TextInput(BaseModel):
     text: str
     cache_control: Any = None  # without effect: prompts are cached by themselves
     citations: Annotated[Any, Inert([])] = None
+
+
+def _source_type(value: str) -> str:
+    if value != "text":
+        fail("unsupported_content", 'The model reads text only: the source of a document is of type "text"')
+    return value
+
+
+class TextSource(BaseModel):
+    model_config = _STRICT
+
+    type: Annotated[str, AfterValidator(_source_type), WithJsonSchema({"enum": ["text"]})]
+    # Not there in other sources, of which only the type is complained about.
+    media_type: Annotated[str | None, Only("text/plain")] = None
+    data: str = ""
+
+
+class DocumentInput(BaseModel):
+    model_config = _STRICT
+
+    type: Literal["document"]
+    source: TextSource
+    title: str | None = None
+    context: str | None = None  # what it is
+    cache_control: Any = None
+    citations: Annotated[Any, Inert({"enabled": False}, why="Answers do not cite")] = None
 
 
 class ThinkingInput(BaseModel):
@@ -103,12 +129,13 @@ class ToolResultInput(BaseModel):
     cache_control: Any = None
 
 
-Block = TextInput | ThinkingInput | ToolUseInput | ToolResultInput
+Block = TextInput | ThinkingInput | ToolUseInput | ToolResultInput | DocumentInput
 _Block = Annotated[
     Annotated[TextInput, Tag("<text>")]
     | Annotated[ThinkingInput, Tag("<thinking>")]
     | Annotated[ToolUseInput, Tag("<tool_use>")]
     | Annotated[ToolResultInput, Tag("<tool_result>")]
+    | Annotated[DocumentInput, Tag("<document>")]
     | Annotated[_Unknown, Tag("<unknown>")],
     Discriminator(_kind),
 ]
@@ -142,7 +169,7 @@ class CustomTool(BaseModel):
     eager_input_streaming: Any = None  # input is always streamed as it is written
     defer_loading: Annotated[Any, Inert(False)] = None
     allowed_callers: Annotated[Any, Inert([], ["direct"])] = None
-    input_examples: Annotated[Any, Inert([])] = None
+    input_examples: Annotated[list[Any] | None, Hint([], why="Chat templates do not show them")] = None
 
 
 class MessagesToolChoice(BaseModel):

@@ -23,7 +23,7 @@ class MessagesReader:
         """Raises ApiError, InvalidRequest."""
         asked = await self._reader.asked(body, MessagesRequest)
         call = await self._reader.work(body, lambda: self._call(asked.body, asked.model))
-        return call.of_body(asked.model.name, asked.unknown, asked.digest if call.stream else b"")
+        return call.of_body(asked.model.name, asked.ignored, asked.digest if call.stream else b"")
 
     async def count(self, body: bytes) -> bytes:
         """How many tokens its prompt has, as JSON; raises ApiError, InvalidRequest, Overloaded."""

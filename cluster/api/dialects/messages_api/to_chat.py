@@ -7,6 +7,7 @@ from typing import Any
 from cluster.api.dialects.messages_api.fields import (
     Block,
     CustomTool,
+    DocumentInput,
     InputMessage,
     MessagesPrompt,
     MessagesRequest,
@@ -57,9 +58,16 @@ def _system(asked: MessagesPrompt) -> Iterator[dict[str, Any]]:
         yield {"role": "system", "content": _texts(asked.system)}
 
 
-def _texts(content: str | Sequence[TextInput]) -> str | list[dict[str, str]]:
-    """Chat's content, of a text or of text blocks."""
-    return content if isinstance(content, str) else [{"type": "text", "text": block.text} for block in content] or ""
+def _texts(content: str | Sequence[TextInput | DocumentInput]) -> str | list[dict[str, str]]:
+    """Chat's content, of a text or of blocks of text."""
+    return content if isinstance(content, str) else [{"type": "text", "text": _text(block)} for block in content] or ""
+
+
+def _text(block: TextInput | DocumentInput) -> str:
+    """A document's begins with its title and what it is, if that is said."""
+    if isinstance(block, TextInput):
+        return block.text
+    return "\n".join(filter(None, (block.title, block.context, block.source.data)))
 
 
 def _messages(messages: Sequence[InputMessage]) -> Iterator[dict[str, Any]]:
@@ -84,8 +92,8 @@ def _assistant(blocks: Sequence[Block], param: str) -> dict[str, Any]:
             case ToolUseInput():
                 function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
                 calls.append({"id": block.id, "type": "function", "function": function})
-            case ToolResultInput():
-                message = "A tool_result belongs into a message of the user"
+            case ToolResultInput() | DocumentInput():
+                message = f"A {block.type} belongs into a message of the user"
                 raise InvalidRequest(message, param=f"{param}[{number}]")
     made["content"] = _texts(texts)
     if thoughts:
@@ -97,10 +105,12 @@ def _assistant(blocks: Sequence[Block], param: str) -> dict[str, Any]:
 
 def _user(role: str, blocks: Sequence[Block], param: str) -> Iterator[dict[str, Any]]:
     """A message for each tool's result, and one for the texts between two of them."""
-    texts: list[TextInput] = []
+    texts: list[TextInput | DocumentInput] = []
     for number, block in enumerate(blocks):
         match block:
             case TextInput():
+                texts.append(block)
+            case DocumentInput() if role == "user":
                 texts.append(block)
             case ToolResultInput() if role == "user":
                 if texts:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from cluster.api.dialects.responses_api.answer import ResponseAnswer
-from cluster.api.dialects.responses_api.fields import FunctionChoice, FunctionTool, ResponsesRequest
+from cluster.api.dialects.responses_api.fields import AllowedChoice, FunctionChoice, FunctionTool, ResponsesRequest
 from cluster.api.requests.call import Call
 
 
@@ -20,9 +20,7 @@ def begun(asked: ResponsesRequest, call: Call, *, is_stored: bool) -> ResponseAn
         parallel_tool_calls=asked.parallel_tool_calls is not False,
         temperature=call.params.temperature,
         top_p=call.params.top_p,
-        tool_choice={"type": "function", "name": choice.name}
-        if isinstance(choice, FunctionChoice)
-        else choice or "auto",
+        tool_choice="auto" if choice is None else _choice(choice),
         tools=[_tool(tool) for tool in asked.tools or ()],
         text=_text(asked),
         reasoning={"effort": asked.reasoning and asked.reasoning.effort, "summary": None},
@@ -33,6 +31,16 @@ def begun(asked: ResponsesRequest, call: Call, *, is_stored: bool) -> ResponseAn
         safety_identifier=asked.safety_identifier,
         user=asked.user,
     )
+
+
+def _choice(choice: str | FunctionChoice | AllowedChoice) -> str | dict[str, Any]:
+    match choice:
+        case FunctionChoice(name=name):
+            return {"type": "function", "name": name}
+        case AllowedChoice(mode=mode, tools=tools):
+            return {"type": "allowed_tools", "mode": mode, "tools": [_choice(tool) for tool in tools]}
+        case _:
+            return choice
 
 
 def _tool(tool: FunctionTool) -> dict[str, Any]:

@@ -14,11 +14,14 @@ from cluster.api.requests.fields import (
     TEXT,
     AtMost,
     CacheSalt,
+    Hint,
     Inert,
     Metadata,
     Only,
     Priority,
+    ServiceTier,
     Stop,
+    Verbosity,
     as_json,
     fail,
 )
@@ -26,7 +29,16 @@ from cluster.api.requests.protocol import Addressed
 from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_TOP_K
 
 _STRICT = ConfigDict(strict=True, frozen=True, extra="allow")
-ENCRYPTED = "reasoning.encrypted_content"  # without effect: reasoning is sent, and taken back, as it is
+# What answers have already, and parts of items that none here has.
+INCLUDED = (
+    "reasoning.encrypted_content",  # reasoning is sent, and taken back, as it is
+    "message.input_image.image_url",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+)
 
 
 def _tool_type(value: str) -> str:
@@ -59,9 +71,31 @@ class FunctionChoice(BaseModel):
     name: str
 
 
+class AllowedChoice(BaseModel):
+    """The functions that may be called."""
+
+    model_config = _STRICT
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[FunctionChoice], Field(min_length=1), AtMost(MAX_TOOLS)]
+
+
+def _choice_kind(value: Any) -> str:
+    match value:
+        case {"type": "allowed_tools"}:
+            return "<allowed>"
+        case dict():
+            return "<named>"
+        case _:
+            return "<choice>"
+
+
 Choice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("<choice>")] | Annotated[FunctionChoice, Tag("<named>")],
-    Discriminator(lambda value: "<named>" if isinstance(value, dict) else "<choice>"),
+    Annotated[Literal["none", "auto", "required"], Tag("<choice>")]
+    | Annotated[FunctionChoice, Tag("<named>")]
+    | Annotated[AllowedChoice, Tag("<allowed>")],
+    Discriminator(_choice_kind),
 ]
 
 
@@ -81,16 +115,22 @@ class TextConfig(BaseModel):
     model_config = _STRICT
 
     format: TextFormat | None = None
-    verbosity: Annotated[str | None, Only("medium")] = None  # OpenAI's default
+    verbosity: Verbosity = None
+
+
+_Summary = Annotated[
+    str | None,
+    Only("auto", "concise", "detailed"),
+    Hint("auto", why="What is shown is the reasoning itself"),
+]
 
 
 class ReasoningConfig(BaseModel):
     model_config = _STRICT
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    # What is shown is the reasoning itself.
-    summary: Annotated[str | None, Only("auto")] = None
-    generate_summary: Annotated[str | None, Only("auto")] = None
+    summary: _Summary = None
+    generate_summary: _Summary = None
     context: Annotated[str | None, Only("auto")] = None
     mode: Annotated[str | None, Only("standard")] = None
 
@@ -132,14 +172,14 @@ class ResponsesRequest(Addressed):
     timeout: float | None = Field(None, gt=0, le=MAX_TIMEOUT)
     chat_template_kwargs: TemplateVariables | None = None
     # Without effect on the answer, which repeats most of them.
-    include: list[Annotated[str, Only(ENCRYPTED)]] | None = Field(None, max_length=16)
+    include: list[Annotated[str, Only(*INCLUDED)]] | None = Field(None, max_length=16)
     metadata: Metadata | None = None
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: Annotated[str | None, Only("in_memory", "24h")] = None
     prompt_cache_options: dict[str, Any] | None = None
-    service_tier: Annotated[str | None, Only("auto", "default")] = None
+    service_tier: ServiceTier = None
     truncation: Annotated[str | None, Only("auto", "disabled")] = None  # what fits needs none
     # Not supported.
     background: Annotated[Any, Inert(False)] = None

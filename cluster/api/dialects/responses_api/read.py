@@ -26,7 +26,7 @@ class ResponseReading:
 
     async def read(self, body: bytes) -> Call:
         """What it asks for; raises ApiError, InvalidRequest."""
-        asked, model, unknown, digest = found = await self._reader.asked(body, ResponsesRequest)
+        asked, model, ignored, digest = found = await self._reader.asked(body, ResponsesRequest)
         if asked.store and not self._shelf.is_there:
             raise InvalidRequest("This server stores no responses", param="store", code="unsupported_value")
         is_stored = self._shelf.is_there and asked.store is not False
@@ -35,7 +35,7 @@ class ResponseReading:
         before, model = await self._earlier(found)
         messages, call = await self._reader.work(body, lambda: self._call(asked, before, model))
         self.whole = Whole(asked, messages, self._shelf if is_stored else None)
-        return call.of_body(model.name, unknown, digest if call.stream else b"")
+        return call.of_body(model.name, ignored, digest if call.stream else b"")
 
     async def count(self, body: bytes, models: Models) -> bytes:
         """How many tokens its prompt has, as JSON; raises ApiError, InvalidRequest, Overloaded."""

@@ -8,7 +8,13 @@ from pydantic import TypeAdapter
 
 from cluster.api.dialects.naming import Names, named
 from cluster.api.dialects.responses_api.answer import OutputCall, OutputItem
-from cluster.api.dialects.responses_api.fields import FunctionChoice, FunctionTool, ResponsesRequest, TextFormat
+from cluster.api.dialects.responses_api.fields import (
+    AllowedChoice,
+    FunctionChoice,
+    FunctionTool,
+    ResponsesRequest,
+    TextFormat,
+)
 from cluster.api.dialects.responses_api.items import (
     Content,
     FunctionCallItem,
@@ -108,10 +114,17 @@ def _tool(tool: FunctionTool, param: str) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _choice(choice: str | FunctionChoice | None) -> str | dict[str, Any] | None:
-    if isinstance(choice, FunctionChoice):
-        return {"type": "function", "function": {"name": choice.name}}
-    return choice
+def _choice(choice: str | FunctionChoice | AllowedChoice | None) -> str | dict[str, Any] | None:
+    match choice:
+        case FunctionChoice(name=name):
+            return {"type": "function", "function": {"name": name}}
+        case AllowedChoice(mode=mode, tools=tools):
+            return {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": mode, "tools": [_choice(tool) for tool in tools]},
+            }
+        case _:
+            return choice
 
 
 def _format(wanted: TextFormat) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cluster.api.models.model import Model
+from cluster.api.requests.chat.tools import AllowedTools, chosen
 from cluster.api.requests.protocol import AnyMessage, CallMessage, ConversationFields, Message, ToolMessage
 from engine.errors import InvalidRequest
 from engine.request import ChatPrompt
@@ -26,7 +27,9 @@ def conversation(
                 param="tools",
                 code="unsupported_parameter",
             )
-        tools = [tool.model_dump(exclude_none=True) for tool in request.tools]
+        choice = request.tool_choice
+        asked = chosen(request.tools, choice) if isinstance(choice, AllowedTools) else request.tools
+        tools = [tool.model_dump(exclude_none=True) for tool in asked]
     elif request.tools is None and request.tool_choice not in (None, "none", "auto"):
         raise InvalidRequest("tool_choice is for tools, and there are none", param="tool_choice")
     variables = dict(request.chat_template_kwargs or {})

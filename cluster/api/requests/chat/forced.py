@@ -2,7 +2,7 @@
 
 from cluster.api.answers.forced_calls import call_grammar
 from cluster.api.models.model import Model
-from cluster.api.requests.chat.tools import NamedTool
+from cluster.api.requests.chat.tools import AllowedTools, NamedTool, chosen, must_call
 from cluster.api.requests.form import wanted_form
 from cluster.api.requests.protocol import ChatRequest, HandleRequest
 from engine.errors import InvalidRequest
@@ -14,19 +14,19 @@ def forced_calls(request: ChatRequest | HandleRequest, model: Model) -> dict[str
     Raises InvalidRequest.
     """
     choice = request.tool_choice
-    if choice != "required" and not isinstance(choice, NamedTool):
+    if not must_call(choice):
         return {}
     if model.tool_format is None:
         return {}  # refused with the tools
     other = wanted_form(request)
     if other is not None and not other.param.startswith("response_format"):  # which is that of a text
         raise InvalidRequest(f"{other.param} and tool_choice are two forms of one answer", param=other.param)
-    tools = [tool.model_dump(exclude_none=True) for tool in request.tools or ()]
-    if isinstance(choice, NamedTool):
-        tools = [tool for tool in tools if tool["function"]["name"] == choice.function.name]
+    tools = request.tools or []
+    if isinstance(choice, NamedTool | AllowedTools):
+        tools = chosen(tools, choice)
     if not tools:
-        named = f'There is no tool "{choice.function.name}"' if isinstance(choice, NamedTool) else "There are no tools"
-        raise InvalidRequest(f"{named} among tools that could be called", param="tool_choice")
-    is_parallel = request.parallel_tool_calls is not False and choice == "required"
-    grammar = call_grammar(model.tool_format, tools, is_parallel=is_parallel)
+        raise InvalidRequest("There are no tools that could be called", param="tool_choice")
+    is_parallel = request.parallel_tool_calls is not False and not isinstance(choice, NamedTool)
+    shown = [tool.model_dump(exclude_none=True) for tool in tools]
+    grammar = call_grammar(model.tool_format, shown, is_parallel=is_parallel)
     return {"structured_outputs": structured("grammar", grammar, "tools")}

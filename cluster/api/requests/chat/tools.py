@@ -3,6 +3,7 @@
 import functools
 import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from jsonschema import Draft202012Validator
@@ -12,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Dis
 from cluster.api.errors import ApiError
 from cluster.api.requests.fields import AtMost, fail
 from cluster.api.requests.parse import parse_object
+from engine.errors import InvalidRequest
 
 MAX_TOOLS = 128
 MAX_CALLS = 128  # of a message
@@ -109,11 +111,58 @@ class NamedTool(BaseModel):
     function: _NamedFunction
 
 
-_NAMED, _CHOICE = "<named>", "<choice>"
+class _Allowed(BaseModel):
+    model_config = _STRICT
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Field(min_length=1), AtMost(MAX_TOOLS)]
+
+
+class AllowedTools(BaseModel):
+    """Those of the tools that may be called."""
+
+    model_config = _STRICT
+
+    type: Literal["allowed_tools"]
+    allowed_tools: _Allowed
+
+
+_NAMED, _ALLOWED, _CHOICE = "<named>", "<allowed>", "<choice>"
+
+
+def _choice_kind(value: Any) -> str:
+    match value:
+        case {"type": "allowed_tools"}:
+            return _ALLOWED
+        case dict():
+            return _NAMED
+        case _:
+            return _CHOICE
+
+
 ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag(_CHOICE)] | Annotated[NamedTool, Tag(_NAMED)],
-    Discriminator(lambda value: _NAMED if isinstance(value, dict) else _CHOICE),
+    Annotated[Literal["none", "auto", "required"], Tag(_CHOICE)]
+    | Annotated[NamedTool, Tag(_NAMED)]
+    | Annotated[AllowedTools, Tag(_ALLOWED)],
+    Discriminator(_choice_kind),
 ]
+
+
+def must_call(choice: str | NamedTool | AllowedTools | None) -> bool:
+    """Whether the answer has to be a call."""
+    if isinstance(choice, AllowedTools):
+        return choice.allowed_tools.mode == "required"
+    return choice == "required" or isinstance(choice, NamedTool)
+
+
+def chosen(tools: Sequence[Tool], choice: NamedTool | AllowedTools) -> list[Tool]:
+    """Those that the choice names; raises InvalidRequest if one is not among the tools."""
+    named = [choice] if isinstance(choice, NamedTool) else choice.allowed_tools.tools
+    names = {each.function.name for each in named}
+    for name in sorted(names - {tool.function.name for tool in tools}):
+        message = f'There is no tool "{name}" among tools that could be called'
+        raise InvalidRequest(message, param="tool_choice")
+    return [tool for tool in tools if tool.function.name in names]
 
 
 class PastFunction(BaseModel):

@@ -10,7 +10,7 @@ from cluster.api.errors import ApiError
 from cluster.api.requests.body import Bodies
 from cluster.api.requests.fields import Inert
 from cluster.api.requests.parse import parse_object
-from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
+from cluster.api.requests.validate import ignored_fields, refuse_ignored, validate
 from cluster.api.routes.answer import READ
 from cluster.api.routes.batch.shared import NOT_ASKED, answer, owner_of, page
 from cluster.api.service import Batches
@@ -62,7 +62,7 @@ def add_routes(router: APIRouter, batches: Batches, bodies: Bodies) -> None:
 
 async def _read(body: bytes) -> BatchRequest:
     asked = validate(BatchRequest, parse_object(body))
-    refuse_unknown(unknown_fields(asked))
+    refuse_ignored(ignored_fields(asked))
     return asked
 
 

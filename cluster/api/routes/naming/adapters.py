@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 from cluster.api.models.model import Models
 from cluster.api.requests.body import Bodies
 from cluster.api.requests.parse import parse_object
-from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
+from cluster.api.requests.validate import ignored_fields, refuse_ignored, validate
 from cluster.api.routes.naming.loaders import loader_for, unload
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$")
@@ -59,7 +59,7 @@ async def _read(bodies: Bodies, request: Request, kind: type[Asked]) -> Asked:
     async def parse(body: bytes) -> Asked:
         fields = parse_object(body)
         asked = validate(kind, fields)
-        refuse_unknown(unknown_fields(asked))
+        refuse_ignored(ignored_fields(asked))
         return asked
 
     return await bodies.read(request, parse)

@@ -1,4 +1,4 @@
-"""GET /v1/models and /v1/models/MODEL."""
+"""GET /v1/models and /v1/models/MODEL, to Anthropic's clients in their form."""
 
 import time
 
@@ -6,6 +6,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from cluster.api.dialects.messages_api.models import ModelInfo, ModelPage
 from cluster.api.models.model import Model, Models
 from cluster.api.requests.sampling import unknown_model
 from cluster.api.responses.protocol import ModelCard, ModelList
@@ -30,8 +31,10 @@ def add_routes(router: APIRouter, models: Models) -> None:
         return found
 
     @router.api_route("/v1/models", methods=READ)
-    async def all_models() -> Response:
-        return json_response(msgspec.json.encode(ModelList(list(cards().values()))))
+    async def all_models(request: Request) -> Response:
+        found = list(cards().values())
+        told = ModelPage.of(found) if _is_anthropic(request) else ModelList(found)
+        return json_response(msgspec.json.encode(told))
 
     @router.api_route("/v1/models/{model_id:path}", methods=READ)
     async def one_model(request: Request) -> Response:
@@ -39,7 +42,12 @@ def add_routes(router: APIRouter, models: Models) -> None:
         card = cards().get(model_id)
         if card is None:
             raise unknown_model(model_id, models)
-        return json_response(msgspec.json.encode(card))
+        return json_response(msgspec.json.encode(ModelInfo.of(card) if _is_anthropic(request) else card))
+
+
+def _is_anthropic(request: Request) -> bool:
+    """Whether one of its clients asks, which all send this header."""
+    return "anthropic-version" in request.headers
 
 
 def _alias_card(name: str, now: int, models: list[Model]) -> ModelCard:

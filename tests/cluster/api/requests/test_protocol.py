@@ -12,6 +12,13 @@ from tests.cluster.api.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, Running
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 USER = {"role": "user", "content": "Hello?"}
+
+
+def allowing(*names: str, mode: str = "auto") -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
 TOO_MANY = "array_above_max_length"
 TOOL = {"type": "function", "function": {"name": "f"}}
 CALLS = {"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": ""}}]}
@@ -109,9 +116,8 @@ COMMON: list[tuple[Any, ...]] = [
     ),
     ({"stop_token_ids": [1] * (VOCAB_SIZE + 1)}, "array_above_max_length"),
     ({"allowed_token_ids": [1] * (VOCAB_SIZE + 1)}, "array_above_max_length"),
-    ({"store": True}, "unsupported_value"),
     ({"store": "no"}, "invalid_type"),
-    ({"service_tier": "flex"}, "unsupported_value"),
+    ({"service_tier": "free"}, "unsupported_value"),
     ({"service_tier": 1}, "invalid_type"),
     ({"response_format": {"type": "x"}}, "invalid_value", "response_format.type"),
     ({"response_format": {}}, "missing_required_parameter", "response_format.type"),
@@ -127,7 +133,7 @@ COMMON: list[tuple[Any, ...]] = [
     ({"structured_outputs": {"json": 5}}, "invalid_type", "structured_outputs.json"),
     ({"guided_regex": ""}, "empty_string"),
     *[({name: "x"}, "unsupported_parameter") for name in Unsupported.model_fields],
-    *[({name: True}, "unsupported_parameter") for name in ("return_tokens_as_token_ids", "mirostat")],
+    ({"mirostat": True}, "unsupported_parameter"),
     *[({name: [1]}, "unsupported_parameter") for name in ("logits_processors", "prompt_embeds", "logprob_token_ids")],
     ({"thinking_token_budget": -2}, "integer_below_min_value"),
     ({"detokenize": False}, "unsupported_parameter"),
@@ -249,10 +255,13 @@ OF_CHAT: list[tuple[Any, ...]] = [
     ({"tool_choice": "some"}, "unsupported_value"),
     ({"tool_choice": 1}, "unsupported_value"),
     ({"tool_choice": {}}, "missing_required_parameter", "tool_choice.type"),
+    ({"tool_choice": allowing()}, "empty_array", "tool_choice.allowed_tools.tools"),
+    ({"tool_choice": allowing("f", mode="any")}, "unsupported_value", "tool_choice.allowed_tools.mode"),
+    ({"verbosity": "mute"}, "unsupported_value"),
     ({"tool_choice": {"type": "custom", "custom": {"name": "f"}}}, "unsupported_value", "tool_choice.type"),
     *[
         ({"tool_choice": value}, "invalid_value")  # there are no tools
-        for value in ("required", {"type": "function", "function": {"name": "f"}})
+        for value in ("required", {"type": "function", "function": {"name": "f"}}, allowing("f"))
     ],
     ({"echo": 1}, "invalid_type"),
     ({"messages": [USER | {"name": 1}]}, "invalid_type", "messages[0].name"),
@@ -429,7 +438,10 @@ def test_accepted(http: httpx.Client, route: str, fields: dict[str, Any]) -> Non
         ({"model": 'o"t'}, 'There is no model "o\\"t" here; "demo/model" is'),
         ({"beam_width": 2, "stop": ["a"]}, 'stop=["a"] cannot be combined with beam search'),
         ({"beam_width": 2, "logit_bias": {"1": 2}}, 'logit_bias={"1": 2.0} cannot be combined with beam search'),
-        ({"store": True}, "Invalid 'store': Only false is supported, got true"),
+        (
+            {"prompt_cache_retention": "1h"},
+            'Invalid \'prompt_cache_retention\': Only "in_memory" or "24h" is supported, got "1h"',
+        ),
         ({"stop": [None]}, "Invalid 'stop[0]': Input should be a valid string, got null"),
         ({"stop": "x" * 2000}, f"Invalid 'stop': String should have at most 1000 characters, got \"{'x' * 40}…\""),
         ({"logit_bias": [True, "ä"]}, "Invalid 'logit_bias': Input should be a valid object, got [true, \"ä\"]"),

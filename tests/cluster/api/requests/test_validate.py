@@ -36,6 +36,36 @@ def test_a_warning_does_not_grow(http: httpx.Client) -> None:
     assert len(str(response.json()["warnings"])) < 1000
 
 
+HINTS: list[tuple[str, dict[str, Any], str]] = [
+    (CHAT, {"verbosity": "low"}, "verbosity"),
+    (CHAT, {"store": True}, "store"),
+    (COMPLETIONS, {"service_tier": "flex"}, "service_tier"),
+    ("/v1/responses", {"input": "x", "store": False, "text": {"verbosity": "high"}}, "text.verbosity"),
+    ("/v1/responses", {"input": "x", "store": False, "reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+    ("/v1/responses", {"input": "x", "store": False, "service_tier": "priority"}, "service_tier"),
+]
+
+
+@pytest.mark.parametrize(("route", "fields", "name"), HINTS)
+def test_a_hint_without_effect_is_told(http: httpx.Client, route: str, fields: dict[str, Any], name: str) -> None:
+    body = good(route) | fields if route in (CHAT, COMPLETIONS) else fields
+    answer = http.post(route, json=body)
+    assert (answer.status_code, answer.headers["warning"]) == (200, f'299 squadron "ignored fields: {name}"')
+    (told,) = answer.json()["warnings"]
+    assert told.startswith(f"ignored: '{name}' has no effect: ")
+
+
+def test_unknown_fields_of_an_object_in_a_field_are_told(http: httpx.Client) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}, "stricct": True}}
+    answer = http.post(
+        CHAT, json=good(CHAT) | {"response_format": form, "prediction": {"type": "content", "content": ""}}
+    )
+    assert answer.json()["warnings"] == [
+        "ignored: unknown field 'response_format.json_schema.stricct'; did you mean "
+        "'response_format.json_schema.strict'?"
+    ]
+
+
 TYPO = ["ignored: unknown field 'max_token'; did you mean 'max_tokens'?"]
 
 
@@ -73,6 +103,9 @@ def test_a_server_that_is_strict_refuses_unknown_fields(stream: bool) -> None:
                 },
             )
             assert http.post(route, json=good(route) | {"stream": stream, "frobnicate": None}).status_code == 200
+        answer = http.post(CHAT, json=good(CHAT) | {"verbosity": "low"})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"], error["code"]) == (400, "verbosity", "unsupported_value")
         answer = http.post(CHAT, json={"messages": [USER | {"contents": "x"}]})
         assert answer.json()["error"]["param"] == "messages[0].contents"
         assert "'messages[0].content'" in answer.json()["error"]["message"]

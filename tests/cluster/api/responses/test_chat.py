@@ -1,5 +1,7 @@
 """Chat completions by way of the real client."""
 
+from typing import Any
+
 import openai
 import pytest
 
@@ -64,6 +66,22 @@ def test_logprobs(client: openai.OpenAI) -> None:
     chunks = client.chat.completions.create(model=MODEL, messages=HELLO, logprobs=True, top_logprobs=4, stream=True)
     streamed = [chunk.choices[0].logprobs.content[0] for chunk in chunks if chunk.choices[0].logprobs]
     assert streamed == content
+
+
+def test_logprobs_may_name_tokens_by_their_ids(client: openai.OpenAI) -> None:
+    """As trainers have them, whose tokens need not be whole characters."""
+    asked: dict[str, Any] = {
+        "model": MODEL,
+        "extra_body": {"return_tokens_as_token_ids": True, "return_token_ids": True},
+    }
+    answer = client.chat.completions.create(messages=HELLO, logprobs=True, top_logprobs=2, **asked)
+    content = answer.choices[0].logprobs.content
+    assert [entry.token for entry in content] == [f"token_id:{number}" for number in answer.choices[0].token_ids]
+    assert bytes(content[2].bytes).decode() == " wörld"
+    assert all(top.token.startswith("token_id:") for entry in content for top in entry.top_logprobs)
+    told = client.completions.create(prompt="Hi", logprobs=2, **asked).choices[0]
+    assert told.logprobs.tokens == [f"token_id:{number}" for number in told.token_ids]
+    assert all(name.startswith("token_id:") for names in told.logprobs.top_logprobs for name in names)
 
 
 def test_logprobs_without_top_ones(client: openai.OpenAI) -> None:

@@ -51,6 +51,16 @@ def test_tools_reach_the_template_unless_none_is_to_be_called() -> None:
     assert converse().tools is None
 
 
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_of_allowed_tools_the_template_gets_no_others(mode: str) -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in "fgh"]
+    allowed = {"mode": mode, "tools": [tools[2], tools[0]]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    assert converse(tools=tools, tool_choice=choice).tools == [tools[0], tools[2]]
+    with pytest.raises(InvalidRequest, match='no tool "g"'):
+        converse(tools=[tools[0], tools[2]], tool_choice={**choice, "allowed_tools": allowed | {"tools": tools}})
+
+
 def test_variables_are_the_requests_and_those_of_fields() -> None:
     assert converse(chat_template_kwargs={"a": 1}, reasoning_effort="low").variables == {
         "a": 1,

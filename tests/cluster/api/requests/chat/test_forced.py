@@ -15,6 +15,11 @@ TOOLS = [{"type": "function", "function": {"name": name}} for name in ("weather"
 NOW = {"type": "function", "function": {"name": "now"}}
 
 
+def allowing(*names: str, mode: str = "required") -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
 def forced(model: Model = MODEL, **fields: Any) -> StructuredOutputs | None:
     request = ChatRequest.model_validate({"model": "m", "messages": [{"role": "user", "content": "Hi"}]} | fields)
     return forced_calls(request, model).get("structured_outputs")
@@ -37,9 +42,16 @@ def test_only_a_required_call_may_be_one_of_several() -> None:
     assert several != one == forced(tools=TOOLS[1:], tool_choice=NOW)
 
 
+def test_of_allowed_tools_any_may_be_the_call() -> None:
+    assert forced(tools=TOOLS, tool_choice=allowing("now", mode="auto")) is None
+    assert forced(tools=TOOLS, tool_choice=allowing("now")) == forced(tools=TOOLS[1:], tool_choice="required")
+    assert forced(tools=TOOLS, tool_choice=allowing("now", "weather")) == forced(tools=TOOLS, tool_choice="required")
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "words"),
     [
+        ({"tools": TOOLS, "tool_choice": allowing("now", "sun", "rain")}, "tool_choice", 'There is no tool "rain"'),
         ({"tools": TOOLS[:1], "tool_choice": NOW}, "tool_choice", 'There is no tool "now"'),
         ({"tools": [], "tool_choice": "required"}, "tool_choice", "There are no tools"),
         (

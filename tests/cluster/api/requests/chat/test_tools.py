@@ -9,12 +9,16 @@ from cluster.api.requests.chat.tools import (
     MAX_ARGUMENTS,
     MAX_SUBSCHEMAS,
     MAX_TOOLS,
+    AllowedTools,
     NamedTool,
     PastCall,
     ToolCalls,
     ToolChoice,
     Tools,
+    chosen,
+    must_call,
 )
+from engine.errors import InvalidRequest
 
 TOOLS, CHOICE, CALLS = (TypeAdapter[Any](kind) for kind in (Tools, ToolChoice, ToolCalls))
 
@@ -62,6 +66,16 @@ def test_a_choice_is_a_word_or_names_a_tool() -> None:
     assert isinstance(named, NamedTool)
     assert named.function.name == "g"
     assert "'none', 'auto' or 'required'" in complaint(CHOICE, "always")
+
+
+def test_a_choice_may_be_of_several_tools() -> None:
+    allowed = {"mode": "auto", "tools": [{"type": "function", "function": {"name": name}} for name in ("g", "h")]}
+    choice = CHOICE.validate_python({"type": "allowed_tools", "allowed_tools": allowed})
+    assert isinstance(choice, AllowedTools) and not must_call(choice)
+    tools = TOOLS.validate_python([tool("f"), tool("g"), tool("h")])
+    assert [each.function.name for each in chosen(tools, choice)] == ["g", "h"]
+    with pytest.raises(InvalidRequest, match='There is no tool "h"'):
+        chosen(tools[:2], choice)
 
 
 def test_templates_get_a_calls_arguments_as_an_object() -> None:

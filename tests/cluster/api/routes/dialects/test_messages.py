@@ -19,6 +19,7 @@ from tests.strict_types import parsed
 
 OURS = ("system_fingerprint", "warnings")
 BODY: dict[str, Any] = {"model": MODEL, "max_tokens": 20, "messages": [{"role": "user", "content": "ask"}]}
+DOCUMENT = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "x"}}
 WEATHER = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
 
 
@@ -161,6 +162,18 @@ def test_a_conversation_with_tools_is_translated(thinking: Running) -> None:
     assert params.structured_outputs is not None
 
 
+def test_a_document_is_its_text(server: Running) -> None:
+    source = {"type": "text", "media_type": "text/plain", "data": "Rain fell."}
+    document = {"type": "document", "source": source, "citations": {"enabled": False}}
+    about = document | {"title": "Weather", "context": "A report."}
+    content = [about, document, {"type": "text", "text": "What fell?"}]
+    client_of(server).messages.create(model=MODEL, max_tokens=5, messages=[{"role": "user", "content": content}])
+    (request,) = server.service.generated
+    assert isinstance(request.prompt, ChatPrompt)
+    expected = "Weather\nA report.\nRain fell.\nRain fell.\nWhat fell?"
+    assert list(request.prompt.messages) == [{"role": "user", "content": expected}]
+
+
 def test_an_answer_that_has_begun_is_continued(server: Running) -> None:
     messages = [*BODY["messages"], {"role": "assistant", "content": "Hell"}]
     assert httpx.post(f"{server.url}/v1/messages", json=BODY | {"messages": messages}).status_code == 200
@@ -202,6 +215,20 @@ def test_a_call_that_was_cut_off_has_what_there_is(thinking: Running) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0]"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_use"}]}]}, "messages[0].content[0].id"),
         ({"system": [{"type": "document"}]}, "system[0]"),
+        *[
+            ({"messages": [{"role": role, "content": [DOCUMENT | changes]}]}, f"messages[0].content[0]{path}")
+            for role, changes, path in (
+                ("assistant", {}, ""),
+                ("system", {}, ""),
+                (
+                    "user",
+                    {"source": {"type": "base64", "media_type": "application/pdf", "data": "AA=="}},
+                    ".source.type",
+                ),
+                ("user", {"source": {"type": "text", "media_type": "text/html", "data": ""}}, ".source.media_type"),
+                ("user", {"citations": {"enabled": True}}, ".citations"),
+            )
+        ],
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"name": "x"}]}, "tools[0].input_schema"),
         ({"tools": [{"name": "x y", "input_schema": {"type": "object"}}]}, "tools[0].name"),

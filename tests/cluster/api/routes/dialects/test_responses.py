@@ -158,6 +158,24 @@ def test_every_event_is_of_its_type_and_in_order(server: Running) -> None:
     assert events[0]["response"]["status"] == events[1]["response"]["status"] == "in_progress"
 
 
+def allowing(*names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "name": name} for name in names]
+    return {"type": "allowed_tools", "mode": "required", "tools": tools}
+
+
+def test_tools_may_be_limited_to_some(server: Running) -> None:
+    choice = allowing("weather")
+    told = client_of(server).responses.create(
+        model=MODEL, input="hello", tools=[WEATHER, WEATHER | {"name": "sun"}], tool_choice=choice
+    )
+    assert (told.tool_choice.to_dict(), [tool.name for tool in told.tools]) == (choice, ["weather", "sun"])
+    (request,) = server.service.generated
+    assert isinstance(request.prompt, ChatPrompt) and request.prompt.tools is not None
+    assert [tool["function"]["name"] for tool in request.prompt.tools] == ["weather"]
+    assert request.params.structured_outputs is not None
+    assert "sun" not in request.params.structured_outputs.text
+
+
 def test_items_are_translated(server: Running) -> None:
     client_of(server).responses.create(
         model=MODEL,
@@ -360,7 +378,9 @@ def test_a_failure_in_a_stream_is_its_last_event(server: Running) -> None:
         ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name"),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
-        ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+        ({"reasoning": {"summary": "none"}}, "reasoning.summary"),
+        ({"tools": [WEATHER], "tool_choice": allowing("x")}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": allowing()}, "tool_choice.tools"),
     ],
 )
 def test_what_is_wrong_is_named(server: Running, changes: dict[str, Any], param: str) -> None:

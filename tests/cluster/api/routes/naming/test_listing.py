@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import anthropic
 import httpx
 import pytest
+from anthropic.types import ModelInfo
 
-from tests.cluster.api.scripted import MODEL
+from tests.cluster.api.scripted import MAX_MODEL_LEN, MODEL, Running
+from tests.strict_types import parsed
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 USER = {"role": "user", "content": "Hello?"}
@@ -35,3 +38,14 @@ def test_unknown_model(http: httpx.Client, route: str, model: str) -> None:
 def test_unknown_model_by_url(http: httpx.Client, name: str) -> None:
     response = http.get(f"/v1/models/{name}")
     assert (response.status_code, response.json()["error"]["type"]) == (404, "invalid_request_error")
+
+
+def test_anthropics_clients_get_their_form(server: Running, http: httpx.Client) -> None:
+    with anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client:
+        (listed,) = client.models.list(limit=5)
+        assert listed == client.models.retrieve(MODEL)
+    assert (listed.id, listed.display_name, listed.max_input_tokens) == (MODEL, MODEL, MAX_MODEL_LEN)
+    page = http.get("/v1/models", headers={"anthropic-version": "2023-06-01"}).json()
+    assert parsed(ModelInfo, page["data"][0]) == listed
+    assert (page["first_id"], page["last_id"], page["has_more"]) == (MODEL, MODEL, False)
+    assert http.get("/v1/models").json()["object"] == "list"
