@@ -50,9 +50,8 @@ class TextSource(BaseModel):
     model_config = _STRICT
 
     type: Annotated[str, AfterValidator(_source_type), WithJsonSchema({"enum": ["text"]})]
-    # Not there in other sources, of which only the type is complained about.
-    media_type: Annotated[str | None, Only("text/plain")] = None
-    data: str = ""
+    media_type: Annotated[str, Only("text/plain")]
+    data: str
 
 
 class DocumentInput(BaseModel):

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 
 from cluster.api.dialects.responses_api.items import Items
 from cluster.api.requests.chat.template import TemplateVariables
-from cluster.api.requests.chat.tools import MAX_TOOLS
+from cluster.api.requests.chat.tools import ALLOWED, MAX_TOOLS, NAMED, WORD, ChoiceWord, choice_kind
 from cluster.api.requests.fields import (
     MAX_TIMEOUT,
     TEXT,
@@ -81,21 +81,9 @@ class AllowedChoice(BaseModel):
     tools: Annotated[list[FunctionChoice], Field(min_length=1), AtMost(MAX_TOOLS)]
 
 
-def _choice_kind(value: Any) -> str:
-    match value:
-        case {"type": "allowed_tools"}:
-            return "<allowed>"
-        case dict():
-            return "<named>"
-        case _:
-            return "<choice>"
-
-
 Choice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("<choice>")]
-    | Annotated[FunctionChoice, Tag("<named>")]
-    | Annotated[AllowedChoice, Tag("<allowed>")],
-    Discriminator(_choice_kind),
+    Annotated[ChoiceWord, Tag(WORD)] | Annotated[FunctionChoice, Tag(NAMED)] | Annotated[AllowedChoice, Tag(ALLOWED)],
+    Discriminator(choice_kind),
 ]
 
 

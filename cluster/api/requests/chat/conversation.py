@@ -18,8 +18,8 @@ def conversation(
     `reasons`: the answer may begin with reasoning. It may not if it has to have a form, which is
     that of the whole text.
     """
-    tools = None
-    if request.tools and request.tool_choice != "none":
+    tools, choice = None, request.tool_choice
+    if request.tools and choice != "none":
         if model.tool_format is None:
             raise InvalidRequest(
                 "The model has no tools: its chat template shows calls in none of the forms that are read, which are "
@@ -27,10 +27,9 @@ def conversation(
                 param="tools",
                 code="unsupported_parameter",
             )
-        choice = request.tool_choice
         asked = chosen(request.tools, choice) if isinstance(choice, AllowedTools) else request.tools
         tools = [tool.model_dump(exclude_none=True) for tool in asked]
-    elif request.tools is None and request.tool_choice not in (None, "none", "auto"):
+    elif isinstance(choice, AllowedTools) or (request.tools is None and choice not in (None, "none", "auto")):
         raise InvalidRequest("tool_choice is for tools, and there are none", param="tool_choice")
     variables = dict(request.chat_template_kwargs or {})
     if request.reasoning_effort is not None:

@@ -127,24 +127,24 @@ class AllowedTools(BaseModel):
     allowed_tools: _Allowed
 
 
-_NAMED, _ALLOWED, _CHOICE = "<named>", "<allowed>", "<choice>"
+WORD, NAMED, ALLOWED = "<word>", "<named>", "<allowed>"
 
 
-def _choice_kind(value: Any) -> str:
+def choice_kind(value: Any) -> str:
+    """The tag of a tool choice."""
     match value:
         case {"type": "allowed_tools"}:
-            return _ALLOWED
+            return ALLOWED
         case dict():
-            return _NAMED
+            return NAMED
         case _:
-            return _CHOICE
+            return WORD
 
 
+ChoiceWord = Literal["none", "auto", "required"]
 ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag(_CHOICE)]
-    | Annotated[NamedTool, Tag(_NAMED)]
-    | Annotated[AllowedTools, Tag(_ALLOWED)],
-    Discriminator(_choice_kind),
+    Annotated[ChoiceWord, Tag(WORD)] | Annotated[NamedTool, Tag(NAMED)] | Annotated[AllowedTools, Tag(ALLOWED)],
+    Discriminator(choice_kind),
 ]
 
 

@@ -16,6 +16,10 @@ TOOL = {"type": "function", "function": {"name": "f"}}
 CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
 
 
+def allowing(*tools: dict[str, Any], mode: str = "auto") -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list(tools)}}
+
+
 def converse(*messages: dict[str, Any], model: Model = MODEL, reasons: bool = True, **fields: Any) -> ChatPrompt:
     request = ChatRequest.model_validate({"model": "m", "messages": list(messages) or [USER]} | fields)
     return conversation(request, request.messages, model, reasons=reasons)
@@ -54,11 +58,9 @@ def test_tools_reach_the_template_unless_none_is_to_be_called() -> None:
 @pytest.mark.parametrize("mode", ["auto", "required"])
 def test_of_allowed_tools_the_template_gets_no_others(mode: str) -> None:
     tools = [{"type": "function", "function": {"name": name}} for name in "fgh"]
-    allowed = {"mode": mode, "tools": [tools[2], tools[0]]}
-    choice = {"type": "allowed_tools", "allowed_tools": allowed}
-    assert converse(tools=tools, tool_choice=choice).tools == [tools[0], tools[2]]
+    assert converse(tools=tools, tool_choice=allowing(tools[2], tools[0], mode=mode)).tools == [tools[0], tools[2]]
     with pytest.raises(InvalidRequest, match='no tool "g"'):
-        converse(tools=[tools[0], tools[2]], tool_choice={**choice, "allowed_tools": allowed | {"tools": tools}})
+        converse(tools=[tools[0], tools[2]], tool_choice=allowing(*tools, mode=mode))
 
 
 def test_variables_are_the_requests_and_those_of_fields() -> None:
@@ -87,6 +89,10 @@ def test_the_last_message_is_continued() -> None:
         ([USER, {"role": "assistant", "content": " "}], {"continue_final_message": True}, "no assistant's with a text"),
         ([USER], {"continue_final_message": True, "add_generation_prompt": True}, "exclude each other"),
         ([USER], {"tool_choice": "required"}, "tool_choice is for tools, and there are none"),
+        *[
+            ([USER], {"tools": tools, "tool_choice": allowing(TOOL)}, "tool_choice is for tools, and there are none")
+            for tools in ([], None)
+        ],
     ],
 )
 def test_what_contradicts_itself_is_refused(messages: list[dict[str, Any]], fields: dict[str, Any], words: str) -> None:

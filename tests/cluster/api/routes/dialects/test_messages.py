@@ -226,6 +226,8 @@ def test_a_call_that_was_cut_off_has_what_there_is(thinking: Running) -> None:
                     ".source.type",
                 ),
                 ("user", {"source": {"type": "text", "media_type": "text/html", "data": ""}}, ".source.media_type"),
+                ("user", {"source": {"type": "url", "url": "http://x"}}, ".source.type"),
+                ("user", {"source": {"type": "text", "media_type": "text/plain"}}, ".source.data"),
                 ("user", {"citations": {"enabled": True}}, ".citations"),
             )
         ],
