@@ -110,7 +110,7 @@ class Journal:
         self.source = source
         if not (delta.outputs or delta.finished):
             if delta.fingerprint is not None:
-                self._is_other_engine = self._fingerprint not in (None, delta.fingerprint)
+                self._is_other_engine |= self._fingerprint not in (None, delta.fingerprint)
                 self._fingerprint, self._weights_version = delta.fingerprint, delta.weights_version
             self._moved()
             return True

@@ -216,6 +216,22 @@ async def test_a_skipped_token_takes_no_shortcut() -> None:
         await reading
 
 
+async def test_no_shortcut_before_the_reader_knows_of_other_weights_however_often_they_are_told() -> None:
+    """A replica tells once they are there, and again when the change is complete."""
+    took: list[str] = []
+    journal, reading = await begun(lambda text, _: took.append(text) is None)
+    for fingerprint in ("before", "after", "after"):
+        assert journal.accept(RequestOutput("own-1", 0, [], [], finished=False, fingerprint=fingerprint), "a")
+    assert take(journal, delta(1, [2]), "a")
+    assert took == []
+    assert (await reading).fingerprint == "after"
+    reading = asyncio.ensure_future(anext(journal))
+    await asyncio.sleep(0)
+    assert take(journal, delta(2, [3]), "a")
+    assert took == ["d"]
+    reading.cancel()
+
+
 @pytest.mark.parametrize("seed", range(50))
 async def test_random_losses_and_repeats_never_change_the_stream(seed: int) -> None:
     """Replicas that die at random, resend and resume from the journal: the reader gets the
