@@ -52,7 +52,7 @@ class Attempts:
 
         Raises EngineDead, FingerprintChanged or RequestQuarantined if there is none.
         """
-        self._journal.raise_if_late()
+        self._journal.raise_if_ended()
         if self._is_last:
             await self._take_turn()
             self._waits_since = asyncio.get_running_loop().time()
@@ -103,7 +103,7 @@ class Attempts:
             async with asyncio.timeout(min(self._patience, self._journal.seconds_left)):
                 await self._last_turn.acquire()
         except TimeoutError:
-            self._journal.raise_if_late()
+            self._journal.raise_if_ended()
             raise self._out_of_patience("other requests are making their last attempt") from None
         self._has_turn = True
 

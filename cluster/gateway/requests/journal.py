@@ -64,7 +64,7 @@ class Journal:
         self._pending: list[RequestOutput] = []
         self._failure: Exception | None = None
         self._deadline = None if request.timeout is None else time.monotonic() + request.timeout
-        self._late: DeadlineExceeded | None = None
+        self._ended_by: Exception | None = None  # whatever becomes of the attempt
         self._news = asyncio.Event()
 
     @property
@@ -105,7 +105,7 @@ class Journal:
         tells its fingerprint when it wakes up. A delta that skips tokens fails the attempt: the
         missing tokens would never come.
         """
-        if delta.attempt != self.attempt or self._finished or self._failure is not None:
+        if delta.attempt != self.attempt or self.is_over:
             return False
         self.source = source
         if not (delta.outputs or delta.finished):
@@ -141,8 +141,8 @@ class Journal:
         """As `accept`, for a delta that may take the shortcut, as nearly every token does."""
         token_ids = self._output_ids[0]
         is_next = delta.attempt == self.attempt and delta.first_index == len(token_ids) and not self.finish_reasons
-        is_next = is_next and not self._is_other_engine
-        if not (is_next and self._is_awaited and self._shortcut is not None and self._failure is None):
+        is_next = is_next and not self._is_other_engine and self._failure is None and self._ended_by is None
+        if not (is_next and self._is_awaited and self._shortcut is not None):
             return self.accept(delta.as_output(), source)
         if self._pending or not self._shortcut(delta.text, delta.token_ids):
             return self.accept(delta.as_output(), source)
@@ -175,17 +175,21 @@ class Journal:
         )
 
     def expire(self) -> None:
-        """The request's timeout has passed: it ends in this attempt, or between two."""
-        if not self._finished:
-            self._late = DeadlineExceeded(f"the answer was not complete after timeout={self._timeout:g} seconds")
+        """The request's timeout has passed."""
+        self.end(DeadlineExceeded(f"the answer was not complete after timeout={self._timeout:g} seconds"))
+
+    def end(self, error: Exception) -> None:
+        """End the request with `error`, in this attempt or between two."""
+        if not self._finished and self._ended_by is None:
+            self._ended_by = error
             self._news.set()
 
-    def raise_if_late(self) -> None:
-        """Raises DeadlineExceeded."""
+    def raise_if_ended(self) -> None:
+        """Raises DeadlineExceeded, or what `end` was given."""
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self.expire()
-        if self._late is not None:
-            raise self._late
+        if self._ended_by is not None:
+            raise self._ended_by
 
     @property
     def seconds_left(self) -> float:
@@ -222,7 +226,7 @@ class Journal:
     @property
     def is_over(self) -> bool:
         """Whether nothing that is computed for it now will be read."""
-        return self._finished or self._failure is not None
+        return self._finished or self._failure is not None or self._ended_by is not None
 
     async def rest(self, seconds: float) -> None:
         """Wait between two attempts; an abort ends it."""
@@ -242,7 +246,7 @@ class Journal:
                 return self._take()
             if self._finished:
                 raise StopAsyncIteration
-            self.raise_if_late()
+            self.raise_if_ended()
             if self._failure is not None:
                 raise self._failure
             self._is_awaited = True

@@ -84,7 +84,7 @@ class Journals:
                 await self._until_all_ended()
         except TimeoutError:
             for journal in self:
-                journal.fail(ShuttingDown())
+                journal.end(ShuttingDown())
 
     async def _until_all_ended(self) -> None:
         while self._journals:

@@ -181,6 +181,15 @@ async def test_draining_has_an_end(make_gateway) -> None:
         await running
 
 
+async def test_draining_ends_a_request_between_two_attempts(make_gateway) -> None:
+    gateway = await make_gateway(Full(has_taken=False), patience=1.0)
+    waiting = asyncio.create_task(tokens(gateway))
+    await until(lambda: any(journal.is_over for journal in gateway._journals))  # this attempt is
+    await asyncio.wait_for(gateway.drain(0), SECONDS)
+    with pytest.raises(Unavailable, match="shutting down"):
+        await asyncio.wait_for(waiting, SECONDS)
+
+
 async def poisonous(gateway: Gateway) -> None:
     async for _ in gateway.generate(Request("poison", "hello", SamplingParams(max_tokens=POISON))):
         pass

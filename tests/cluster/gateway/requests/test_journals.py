@@ -49,7 +49,7 @@ async def test_the_time_that_is_left_goes_to_the_next_attempt() -> None:
             await anext(journal)
         journal.next_attempt(is_suspect=False)
         with pytest.raises(DeadlineExceeded):
-            journal.raise_if_late()
+            journal.raise_if_ended()
 
 
 async def test_a_drain_waits_for_the_end_of_all() -> None:
