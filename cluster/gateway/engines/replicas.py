@@ -34,7 +34,12 @@ class Replicas:
 
     @asynccontextmanager
     async def call(self, journal: Journal) -> AsyncIterator[None]:
-        """Have a replica make the journal's next attempt, for as long as this is open."""
+        """Have a replica make the journal's next attempt, for as long as this is open; none if the
+        request was ended before it.
+        """
+        if journal.is_over:
+            yield
+            return
         if journal.attempt > 0:
             self._history.begin_again(journal.request.id)
         call: EngineCall | None = self.connections.calling.begin(journal.request)

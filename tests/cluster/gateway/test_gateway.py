@@ -401,6 +401,25 @@ async def test_an_abort_ends_the_pause(make_gateway) -> None:
     assert (await asyncio.wait_for(task, SECONDS))[-1] == "abort"
 
 
+async def test_an_abort_ends_a_request_whose_replica_reads_nothing(
+    make_gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = Replica()
+    gateway = await make_gateway(replica, patience=1.0)
+    await replica.client.connect(gateway._connections.address)
+    replica.client.report(report("stuck"))
+    monkeypatch.setattr(calls, "MAX_UNSENT_BYTES", -1)
+    async with asyncio.timeout(SECONDS):
+        while not gateway._connections.reports():
+            await asyncio.sleep(0)
+        task = asyncio.create_task(collect_reasons(gateway))
+        while [journal.attempt for journal in gateway._journals] != [2]:
+            await asyncio.sleep(0)
+        gateway.abort("mine")
+        assert await task == ["abort"]
+    assert replica.requests == []
+
+
 async def collect_reasons(gateway: Gateway) -> list[str | None]:
     stream = gateway.generate(Request("mine", "hello", SamplingParams()))
     return [output.finish_reason async for news in stream for output in news.outputs]
