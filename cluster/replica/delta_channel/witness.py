@@ -38,11 +38,14 @@ class Witness:
         self._process: subprocess.Popen[bytes] | None = None  # once there is a gateway
 
     def vouch(self, host: str, port: int, greeting: bytes) -> None:
-        """Vouch for this process to that gateway from now on, until it closes the connection."""
+        """Vouch for this process to that gateway from now on, until it closes the connection. Where
+        no process can be started now, `renew` tries again.
+        """
         self._gateways[greeting] = f"{host} {port} {greeting.hex()}\n".encode()
-        if self._process is None:
-            self._process = _start()
-        _tell(self._process, self._gateways[greeting])
+        with suppress(OSError):
+            if self._process is None:
+                self._process = _start()
+            _tell(self._process, self._gateways[greeting])
 
     def forget(self, greeting: bytes) -> None:
         """The gateway with that greeting is gone."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.replica.delta_channel import server
+from cluster.replica.delta_channel import server, witness
 from cluster.replica.delta_channel.client import DeltaClient
 from cluster.replica.delta_channel.messages import OF_A_WITNESS, EngineReport, GatewayAddress
 from cluster.replica.delta_channel.server import SILENT_TURNS, TURN_SECONDS, DeltaServer
@@ -108,12 +108,12 @@ async def test_a_replica_that_is_busy_for_too_long_is_given_up(gateway: Gateway,
 
 
 async def test_a_witness_ends_with_its_replica(gateway: Gateway, replica) -> None:
-    witness = int(await read_line(replica))
-    assert read_start_time(witness) is not None
+    number = int(await read_line(replica))
+    assert read_start_time(number) is not None
     replica.kill()
     await asyncio.wait_for(gateway.lost.wait(), SECONDS)
     async with asyncio.timeout(SECONDS):
-        while read_start_time(witness) is not None:
+        while read_start_time(number) is not None:
             await asyncio.sleep(TURN_SECONDS)
     assert gateway.silent == []
 
@@ -132,17 +132,32 @@ async def test_a_witness_that_is_killed_or_stopped_is_replaced(
     await client.connect(gateway.address)
     await asyncio.wait_for(heard.wait(), SECONDS)
     heard.clear()
-    witness = client._witness._process.pid
-    os.kill(witness, sent)
-    os.waitid(os.P_PID, witness, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+    number = client._witness._process.pid
+    os.kill(number, sent)
+    os.waitid(os.P_PID, number, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
     client.report(REPORT)
-    assert client._witness._process.pid != witness
+    assert client._witness._process.pid != number
     async with asyncio.timeout(SECONDS):
         while not heard.is_set():  # it starts
             client.report(REPORT)
             await gateway.turns(1)
     await gateway.turns(2 * SILENT_TURNS)  # in which the client says nothing
     assert (gateway.silent, len(gateway.server.reports())) == ([], 1)
+
+
+async def test_a_replica_is_connected_where_its_witness_cannot_be_started_yet(
+    gateway: Gateway, client: DeltaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise BlockingIOError("as many processes run as may")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(witness, "_start", fails)
+        name = await client.connect(gateway.address)
+        client.report(REPORT)
+    assert gateway.server.is_connected(name) and client._witness._process is None
+    client.report(REPORT)
+    assert client._witness._process is not None
 
 
 async def test_without_a_witness_silence_alone_counts(gateway: Gateway, client: DeltaClient) -> None:
