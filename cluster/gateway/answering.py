@@ -57,6 +57,7 @@ class Answering:
         """See `Gateway.generate`."""
         self._journals.check_open()
         with self._observers.watcher.watch(request) as watch, self._journals.open(watch.request, shortcut) as journal:
+            watch.begin(journal)
             if self._prefill is not None:
                 await self._compute(journal, self._prefill)
             attempts = Attempts(journal, self._limits)

@@ -55,9 +55,12 @@ class Watch:
             self._span = watcher.tracer.begin("llm_request", request.trace_headers)
             self.request = replace(request, trace_headers=self._span.headers)
 
+    def begin(self, journal: Journal) -> None:
+        """The request has this journal, and no attempt so far."""
+        self._journal = journal
+
     def attempt(self, journal: Journal) -> None:
         """An attempt begins."""
-        self._journal = journal
         if self._span is not None and journal.attempt > 0:
             self._span.event("next attempt", {"squadron.attempt": journal.attempt})
 

@@ -3,6 +3,7 @@ there.
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -213,6 +214,16 @@ async def test_a_client_that_goes_away_meanwhile_ends_the_prefill() -> None:
         await asyncio.gather(asking, return_exceptions=True)
         assert asking.cancelled() and answering.requests == []
         assert not len(gateway._answering._prefill._journals)
+
+
+async def test_a_client_that_goes_away_meanwhile_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with asking_while_it_hangs(Replica()) as (gateway, asking):
+        gateway._observers.watcher.logs_requests = True
+        with caplog.at_level(logging.INFO, "squadron.gateway"):
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+    (line,) = [record for record in caplog.records if record.message.startswith("request ended: ")]
+    assert (vars(line)["id"], vars(line)["code"]) == ("mine", "client_disconnected")
 
 
 async def test_who_gives_up_does_not_wait_for_the_prompt() -> None:
