@@ -47,7 +47,7 @@ from cluster.api.models.model import Models
 from cluster.api.requests.sampling import find_model
 from cluster.gateway.engines.changes import Changes
 from cluster.gateway.handle.asked_weights import read_weights
-from cluster.gateway.handle.groups import read_meeting, read_name
+from cluster.gateway.handle.groups import has_closed_group, read_meeting, read_name
 from engine.errors import InvalidRequest, SquadronError
 from engine.frontend.intermission import check_level, check_mode, check_tags
 
@@ -74,14 +74,15 @@ async def _update_weights(models: Models, request: Any) -> dict[str, Any]:
         fields = request or {}
         told = await changes.update(read_weights(fields), fields.get("mode", "wait"))
     except (SquadronError, ApiError) as error:
-        await _close_group(models, request)
+        if not has_closed_group(error):
+            await _close_group(models, request)
         return {"weights_version": None, "system_fingerprint": None, "num_replicas": 0, "error": _told(error)}
     return told | {"error": None}
 
 
 async def _close_group(models: Models, request: Any) -> None:
-    """Of an update that has failed: a trainer that has begun to broadcast would wait for those that
-    receive.
+    """Of an update that has failed, unless the group has: a trainer that has begun to broadcast
+    would wait for those that receive.
     """
     if isinstance(request, dict) and "tensors" in request:
         with suppress(SquadronError, ApiError):

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from cluster.weights.groups.messages import DEVICES, Meeting, Offer, Offered
+from cluster.weights.groups.update_groups import FAILED
 from engine.errors import InvalidRequest
 
 USUAL_NAME = "weights"
@@ -43,6 +44,11 @@ def read_offer(fields: dict[str, Any]) -> Offer:
     if not isinstance(tensors, dict) or not tensors:
         raise _wrong("tensors", tensors, "a dict by name, in the order of the broadcasts")
     return Offer(read_name(fields), {name: _offered(name, told) for name, told in tensors.items()})
+
+
+def has_closed_group(error: Exception) -> bool:
+    """Whether the group of an update that failed by this is closed: another may have its name."""
+    return isinstance(error, InvalidRequest) and error.code == FAILED
 
 
 def _offered(name: Any, told: Any) -> Offered:

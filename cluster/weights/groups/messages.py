@@ -19,6 +19,13 @@ class Meeting(NamedTuple):
 DEVICES = {"gloo": "cpu", "nccl": "cuda"}  # by torch's names, where each backend has tensors
 
 
+class Group(NamedTuple):
+    """That a receiver is in."""
+
+    size: int  # the trainer counted in
+    number: int  # of those that the receiver was to join: a later one may have the same name
+
+
 class Offered(NamedTuple):
     """A tensor to come."""
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from ray.exceptions import RayError
 
-from cluster.weights.groups.messages import Meeting, Offer, Received
+from cluster.weights.groups.messages import Group, Meeting, Offer, Received
 from cluster.weights.groups.receivers import running_receivers, start_receiver
 from cluster.weights.objects import NodeTensors
 from engine.errors import InvalidRequest, in_a_line
 
 START_SECONDS = 60.0  # for the receivers' processes
+FAILED = "weights_group_failed"  # the code of an error of a group, which is closed then
 
 
 class UpdateGroups:
@@ -42,16 +43,27 @@ class UpdateGroups:
 
     async def receive(self, offer: Offer) -> NodeTensors:
         """What the trainer broadcasts, once all nodes have it, and the same. After a failure the
-        group is of no use, and is to be closed.
+        group is of no use: it is closed, but not one that has been opened meanwhile under its name.
         """
         name, receivers = offer.group_name, await self._receivers()
-        sizes: list[int | None] = await _told(asyncio.gather(*[each.size.remote(name) for each in receivers]))
-        members = [each for each, size in zip(receivers, sizes, strict=True) if size is not None]
+        groups: list[Group | None] = await _told(asyncio.gather(*[each.group.remote(name) for each in receivers]))
+        members = [(each, group) for each, group in zip(receivers, groups, strict=True) if group is not None]
         if not members:
             raise _failed(f"there is no group {name!r}, or it was closed after a failure")
-        if len(members) + 1 not in sizes:
+        try:
+            return await self._received(offer, members)
+        except InvalidRequest:
+            await asyncio.gather(
+                *[each.leave.remote(name, group.number) for each, group in members], return_exceptions=True
+            )
+            raise
+
+    async def _received(self, offer: Offer, members: list[tuple[Any, Group]]) -> NodeTensors:
+        """What these have. Raises InvalidRequest."""
+        name = offer.group_name
+        if len(members) + 1 not in [group.size for _, group in members]:
             raise _failed(f"group {name!r} has lost a receiver: {len(members)} are left")
-        calls = [each.receive.remote(offer) for each in members]
+        calls = [each.receive.remote(offer, group.number) for each, group in members]
         received: list[Received] = await _told(asyncio.gather(*calls))
         problems = sorted({each.problem for each in received if each.problem is not None})
         if problems:
@@ -74,4 +86,4 @@ async def _told(calls: "Coroutine[Any, Any, Any] | asyncio.Future[Any]") -> Any:
 
 
 def _failed(message: str) -> InvalidRequest:
-    return InvalidRequest(message, param="group_name", code="weights_group_failed")
+    return InvalidRequest(message, param="group_name", code=FAILED)

@@ -8,7 +8,10 @@ import pytest
 from cluster.api.models.model import Model, Models, ServedModel
 from cluster.gateway.engines.changes import Changes
 from cluster.gateway.handle import control
+from cluster.replica.refusals.refusal import Refusal
+from cluster.weights.groups.messages import Offer
 from cluster.weights.rest import RUNS
+from engine.errors import InvalidRequest
 
 
 class Engines:
@@ -17,6 +20,11 @@ class Engines:
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
         self.record = SimpleNamespace(rest=SimpleNamespace(change=RUNS.after))
+        self.refusal: Refusal | None = None  # of what is offered
+
+    async def ask_any(self, question: str, what: str, asked: Any) -> Refusal | None:
+        assert (question, what) == ("change", "check_offer")
+        return self.refusal
 
     async def change(self, question: str, *arguments: Any) -> list[Any]:
         self.told.append(arguments)
@@ -68,6 +76,35 @@ async def test_controls_that_are_refused(what: Any, request_: Any, param: str) -
     engines = Engines()
     told = await control.control(models_of(engines), what, request_)
     assert (told["error"]["param"], engines.told) == (param, [])
+
+
+class Groups:
+    """Of which none receives what it was promised."""
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+
+    async def receive(self, offer: Offer) -> Any:
+        raise InvalidRequest("tensor a has not come", param="group_name", code="weights_group_failed")
+
+    async def close(self, group_name: str) -> None:
+        self.closed.append(group_name)
+
+
+@pytest.mark.parametrize(
+    ("is_refused", "closed"), [(True, ["w"]), (False, [])], ids=["before it was to receive", "while it received"]
+)
+async def test_a_group_of_an_update_that_fails_is_closed_unless_it_may_be_another_by_now(
+    is_refused: bool, closed: list[str]
+) -> None:
+    """One that fails while it receives is closed where that is known."""
+    engines, groups = Engines(), Groups()
+    engines.refusal = Refusal.of(InvalidRequest("no such tensor")) if is_refused else None
+    engines.record.groups = groups
+    request = {"tensors": {"a": {"dtype": "bfloat16", "shape": [1]}}, "group_name": "w"}
+    told = await control.update_weights(models_of(engines), request)
+    assert told["error"]["message"] == ("no such tensor" if is_refused else "tensor a has not come")
+    assert groups.closed == closed
 
 
 async def test_what_engines_are_told() -> None:

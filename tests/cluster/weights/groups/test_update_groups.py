@@ -77,7 +77,7 @@ async def test_of_two_updates_at_once_one_is_refused(nodes: list[str]) -> None:
     """Each would have some of the tensors."""
     group = await opened(UpdateGroups("third", "engines"), nodes[:1])
     (receiver,) = running_receivers("third", "engines")
-    (refused,), (first,) = ray.wait([receiver.receive.remote(OFFER) for _ in range(2)])
+    (refused,), (first,) = ray.wait([receiver.receive.remote(OFFER, 1) for _ in range(2)])
     assert ray.get(refused).problem == "another update in this group is under way"
     await asyncio.to_thread(send, group)
     assert ray.get(first).problem is None
