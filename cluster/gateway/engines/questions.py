@@ -101,4 +101,10 @@ async def probe_all(engines: DeploymentHandle[Any], adapter: Adapter | None = No
         )
     except (RayServeException, TimeoutError):
         return [f"not every engine replica gave a token within {PROBE_SECONDS:.0f} s"]
-    return [str(answer) for answer in answers if answer is not None] if answers else ["no engine replica is there"]
+    if not answers:
+        return ["no engine replica is there"]
+    return [
+        f"a replica has failed: {reason_of(answer)}" if isinstance(answer, Exception) else answer
+        for answer in answers
+        if answer is not None
+    ]

@@ -5,12 +5,14 @@ import pickle
 from typing import Any
 
 import pytest
-from ray.exceptions import ActorDiedError
+from ray.core.generated.common_pb2 import ActorDiedErrorContext
+from ray.exceptions import ActorDiedError, RayTaskError
 from ray.serve.exceptions import RayServeException
 
 from cluster.api.errors import Unavailable
 from cluster.gateway.engines import questions
 from cluster.gateway.engines.questions import ask_all, ask_one, ask_those_that_answer, probe_all
+from engine.errors import in_a_line
 
 DIED = ActorDiedError()
 
@@ -120,3 +122,11 @@ async def test_what_a_probe_finds() -> None:
     assert await probe_all(handle(None, "no token came")) == ["no token came"]
     assert await probe_all(handle()) == ["no engine replica is there"]
     assert await probe_all(NO_ANSWERS[0]) == ["not every engine replica gave a token within 25 s"]
+
+
+async def test_a_probe_tells_a_line_of_a_replica_that_is_lost_or_fails() -> None:
+    lost = ActorDiedError(ActorDiedErrorContext(error_message="it ended", pid=7, actor_id=bytes(16)))
+    assert "\n" in str(lost)
+    failed = RayTaskError("probe", "Traceback:\n  in a file", ValueError("no"))
+    told = await probe_all(handle(None, lost, failed))
+    assert told == [f"a replica has failed: {told_of}" for told_of in (in_a_line(lost), "ValueError: no")]
