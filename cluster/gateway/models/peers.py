@@ -17,6 +17,8 @@ from cluster.metrics.text import MergedFamilies
 from cluster.replica.serve_process import actor_name
 from cluster.serve_status import running_replicas
 
+ABORT_SECONDS = 10.0  # for all gateways to answer
+
 
 class PeerGateways(AllModels):
     """Those of one replica."""
@@ -26,8 +28,8 @@ class PeerGateways(AllModels):
         self._gateways[0].spawn(export_figures(self.families))
 
     async def abort_anywhere(self, request_id: str) -> None:
-        """End the request on whichever gateway it is."""
-        await _all_replicas().broadcast("abort_here", request_id).results_async()
+        """End it on whichever gateway it is; one that does not answer now does so later."""
+        await ask_those_that_answer(_all_replicas(), "abort_here", request_id, seconds=ABORT_SECONDS)
 
     async def why(self, request_id: str) -> dict[str, Any] | None:
         told = await self.why_here(request_id)

@@ -14,6 +14,7 @@ from cluster.gateway.monitoring import monitoring
 from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.monitoring.watch import Watcher
 from cluster.metrics.ledger import KEPT_SECONDS, Ledger
+from tests.cluster.gateway.engines.test_questions import DIED, Handle
 from tests.cluster.gateway.monitoring.test_monitoring import values
 
 NOBODY: Any = SimpleNamespace()
@@ -79,3 +80,21 @@ async def test_a_long_silence_between_two_scrapes_freezes_nothing(
     clock.answers = True
     count(of_other, 8)
     assert await total() == 15
+
+
+class Gateways(Handle):
+    """Serve's handle of the gateway replicas, one of which has just died."""
+
+    async def results_async(self, **options: Any) -> list[Any]:
+        if not options.get("return_exceptions"):
+            raise DIED
+        return list(self._answers)
+
+
+async def test_an_abort_needs_no_answer_of_a_gateway_that_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its requests have ended with it."""
+    gateways = Gateways(None, DIED)
+    monkeypatch.setattr(peers, "_all_replicas", lambda: gateways)
+    asked, _ = replica("one")
+    await asked.abort_anywhere("mine")
+    assert gateways.asked == ("abort_here", "mine")
