@@ -1,7 +1,8 @@
 """`python -m cluster.ingress.certificate_watch PID PEM ADMIN`: gives HAProxy, the process PID, its
 new certificate whenever the files change, for as long as it runs.
 
-Connections stay, and new ones get the new certificate. One that could not be served is not taken.
+Connections stay, and new ones get the new certificate. One that could not be served is not taken
+as long as it could not.
 """
 
 import json
@@ -38,19 +39,23 @@ def main(arguments: list[str]) -> None:
     me = pem.with_suffix(".watch")  # the file says who watches: HAProxy's successor brings its own
     write_private(me, str(os.getpid()).encode())
     try:
-        haproxy, state = os.pidfd_open(pid), None
+        haproxy = os.pidfd_open(pid)
     except ProcessLookupError:
         return
+    state: object = None
+    problem: str | None = None
     while not select.select([haproxy], [], [], LOOK_SECONDS)[0]:
         if me.read_text() != str(os.getpid()):
             return
-        if (now := files.state) != state:
-            state = now
-            renew(files, pem, admin)
+        if (now := files.state) != state or problem is not None:
+            state, problem = now, renew(files, pem, admin, problem)
 
 
-def renew(files: CertificateFiles, pem: Path, admin: str) -> None:
-    """Have HAProxy serve what is in `files`; `pem` is what it serves, and its next start."""
+def renew(files: CertificateFiles, pem: Path, admin: str, before: str | None = None) -> str | None:
+    """Have HAProxy serve what is in `files`; `pem` is what it serves, and its next start. What kept
+    it from that, if anything did: it may be done later, since HAProxy may have been busy, or about
+    to start. `before`: the last such reason, which the log has.
+    """
     try:
         content = files.read()
         if content != pem.read_bytes():
@@ -58,7 +63,10 @@ def renew(files: CertificateFiles, pem: Path, admin: str) -> None:
             write_private(pem, content)
             _logger.info(f"HAProxy has the new certificate of {files.certfile}")
     except (InvalidConfig, OSError) as error:
-        _logger.error(f"HAProxy keeps its certificate: {error}")
+        if str(error) != before:
+            _logger.error(f"HAProxy keeps its certificate: {error}")
+        return str(error)
+    return None
 
 
 def _serve(content: bytes, pem: Path, admin: str) -> None:

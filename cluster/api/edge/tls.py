@@ -19,6 +19,7 @@ class RenewedContext:
     def __init__(self, files: CertificateFiles) -> None:
         self._files = files
         self._state = files.state
+        self._problem: str | None = None  # with what the files have now
         self._newest = self.context = _load(files)
         self.context.sni_callback = self._give_newest
 
@@ -29,14 +30,18 @@ class RenewedContext:
             self.look()
 
     def look(self) -> None:
-        if (state := self._files.state) == self._state:
+        """Files that were not good may be, as they are, later: once their time has come."""
+        state = self._files.state
+        if state == self._state and self._problem is None:
             return
-        self._state = state
+        self._state, before, self._problem = state, self._problem, None
         try:
             self._newest = _load(self._files)
             _logger.info(f"New connections get the new certificate of {self._files.certfile}")
         except InvalidConfig as error:
-            _logger.error(f"The certificate stays as it was: {error}")
+            self._problem = str(error)
+            if self._problem != before:
+                _logger.error(f"The certificate stays as it was: {error}")
 
     def _give_newest(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         """Called in every handshake, whether the client names a host or not."""

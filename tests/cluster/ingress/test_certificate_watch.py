@@ -72,6 +72,18 @@ def test_a_bad_replacement_is_not_taken(haproxy: HAProxy, authority: Authority, 
     assert name_served(authority, haproxy.port) == before
 
 
+def test_it_is_taken_once_haproxy_can_be_asked(haproxy: HAProxy, authority: Authority, folder: Path) -> None:
+    assert haproxy.process.stderr is not None
+    admin, away = Path(haproxy.admin), haproxy.folder / "away"
+    admin.rename(away)
+    authority.issue(folder, "third")
+    while b"keeps its certificate: [Errno 2]" not in (line := haproxy.process.stderr.readline()):
+        assert line, "HAProxy has ended"
+    away.rename(admin)
+    while name_served(authority, haproxy.port) != "third":
+        pass
+
+
 def test_its_log_is_json_where_others_are(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

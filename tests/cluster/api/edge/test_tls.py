@@ -113,3 +113,30 @@ def test_a_bad_replacement_is_not_taken(
         f"The certificate stays as it was: ssl_keyfile={files.keyfile} has no private key in PEM",
         f"New connections get the new certificate of {files.certfile}",
     ]
+
+
+def test_a_certificate_is_taken_once_its_time_has_come(
+    files: CertificateFiles,
+    authority: Authority,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The clock of who has issued it may be ahead of this machine's."""
+    renewed = RenewedContext(files)
+    authority.issue(tmp_path, "second")
+    with caplog.at_level(logging.INFO, logger="ray.serve"):
+        with monkeypatch.context() as patch:
+            patch.setattr("cluster.certificate._check_time", begins)
+            renewed.look()
+            renewed.look()
+        renewed.look()
+        renewed.look()
+    assert caplog.messages == [
+        f"The certificate stays as it was: ssl_certfile={files.certfile} begins later",
+        f"New connections get the new certificate of {files.certfile}",
+    ]
+
+
+def begins(path: str, _certificate: object) -> None:
+    raise InvalidConfig(f"ssl_certfile={path} begins later")
