@@ -99,13 +99,23 @@ class Attempts:
         return 0 < self._num_lost == self._max_attempts - 1
 
     async def _take_turn(self) -> None:
+        """A request that is ended meanwhile needs none."""
+        journal = self._journal
+        taking = asyncio.create_task(self._last_turn.acquire())
+        resting = asyncio.create_task(journal.rest(min(self._patience, journal.seconds_left)))
         try:
-            async with asyncio.timeout(min(self._patience, self._journal.seconds_left)):
-                await self._last_turn.acquire()
-        except TimeoutError:
-            self._journal.raise_if_ended()
-            raise self._out_of_patience("other requests are making their last attempt") from None
-        self._has_turn = True
+            await asyncio.wait((taking, resting), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            if not taking.cancel():
+                self._last_turn.release()
+            raise
+        finally:
+            resting.cancel()
+        self._has_turn = not taking.cancel()
+        if not self._has_turn:
+            journal.raise_if_ended()
+            if not journal.is_over:
+                raise self._out_of_patience("other requests are making their last attempt")
 
     def _give_turn_back(self) -> None:
         if self._has_turn:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cluster.api.errors import Unavailable
 from cluster.gateway.gateway import Gateway
 from cluster.replica.delta_channel import calls
 from cluster.replica.delta_channel.client import DeltaClient
@@ -377,7 +378,9 @@ async def test_a_replica_in_trouble_is_waited_for_as_long_as_one_that_is_not_the
         await asyncio.wait_for(tokens(gateway), SECONDS)
 
 
-async def test_the_turn_for_a_last_attempt_is_not_waited_for_without_end(make_gateway) -> None:
+async def suspecting(make_gateway, patience: float) -> Gateway:
+    """A gateway whose next request makes its second attempt, the last, in its turn."""
+
     class Dies(Replica):
         async def answer(self, request: Request, address: GatewayAddress) -> Refusal | str:
             await self.take(request, address)
@@ -385,10 +388,37 @@ async def test_the_turn_for_a_last_attempt_is_not_waited_for_without_end(make_ga
                 await asyncio.sleep(0)
             raise EngineLost("the actor died")
 
-    gateway = await make_gateway(Dies(), Replica(), max_attempts=2, patience=0.3)
+    gateway: Gateway = await make_gateway(Dies(), Replica(), max_attempts=2, patience=patience)
+    return gateway
+
+
+async def test_the_turn_for_a_last_attempt_is_not_waited_for_without_end(make_gateway) -> None:
+    gateway = await suspecting(make_gateway, patience=0.3)
     async with gateway._answering._limits.last_turn:
         with pytest.raises(EngineDead, match="within 0 s: other requests are making their last attempt"):
             await asyncio.wait_for(tokens(gateway), SECONDS)
+
+
+@pytest.mark.parametrize("way", ["abort", "drain", "leave"])
+async def test_a_request_that_is_ended_waits_for_no_turn(make_gateway, way: str) -> None:
+    gateway = await suspecting(make_gateway, patience=1000)
+    last_turn = gateway._answering._limits.last_turn
+    async with last_turn, asyncio.timeout(SECONDS):
+        task = asyncio.create_task(collect_reasons(gateway))
+        while not last_turn._waiters:
+            await asyncio.sleep(0)
+        if way == "abort":
+            gateway.abort("mine")
+            assert await task == ["abort"]
+        elif way == "drain":
+            await gateway.drain(0)
+            with pytest.raises(Unavailable, match="shutting down"):
+                await task
+        else:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert task.cancelled()
+    assert not last_turn.locked() and not last_turn._waiters
 
 
 async def test_an_abort_ends_the_pause(make_gateway) -> None:
