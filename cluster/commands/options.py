@@ -108,7 +108,16 @@ def engine_arguments(namespace: argparse.Namespace) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it comes without types
-    """Without it, the last of two equal keys would be taken without a word."""
+    """Without it, the last of two equal keys would be taken without a word, and of a date that does
+    not exist no error would say where it is.
+    """
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:
+            problem = f"{str(node.value)[:64]!r} cannot be read: {error}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[tuple[str, str]] = set()

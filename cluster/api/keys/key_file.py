@@ -115,6 +115,8 @@ def _structured(path: Path, text: str) -> tuple[Key, ...]:
         mark = getattr(error, "problem_mark", None)
         where = f": line {mark.line + 1}" if mark else ""
         raise InvalidConfig(f"api_key_file {path} is not YAML{where}") from None
+    except ValueError:  # likewise: of a date that does not exist, say, or a number with thousands of digits
+        raise InvalidConfig(f"api_key_file {path} has a number or a date that cannot be read") from None
     entries = content.get("keys") if isinstance(content, dict) else None
     if not isinstance(entries, list) or len(content) > 1:
         raise InvalidConfig(f"api_key_file {path}: must be one list called 'keys'")

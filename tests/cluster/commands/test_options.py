@@ -77,6 +77,20 @@ def test_a_key_that_is_there_twice(tmp_path: Path, text: str, said: str) -> None
         read_config_file(str(path))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\nrevision: 2026-02-30\n", "'2026-02-30' cannot be read: day is out of range .* line 2, column 11"),
+        (f"port: {'9' * 5000}\n", "'9{64}' cannot be read: Exceeds the limit .* line 1, column 7"),
+    ],
+)
+def test_a_value_that_is_none_of_its_kind(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidConfig, match=said):
+        read_config_file(str(path))
+
+
 def test_what_a_file_merges_may_be_set_anew(tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\n", encoding="utf-8")

@@ -92,6 +92,9 @@ def test_entries_refused(tmp_path: Path, change: dict[str, object], sentence: st
         ("keys.yaml", f"keys: [{SECRET}]".encode(), r"keys\[0\] must be a mapping with a name and a key"),
         ("keys.yaml", f"keys: [\n{SECRET}: [".encode(), "is not YAML: line 2"),
         ("keys.yaml", f"keys: !!python/object/apply:os.system [{SECRET}]".encode(), "is not YAML: line 1"),
+        ("keys.yaml", f"keys: [{{name: 2026-02-30, key: {SECRET}}}]".encode(), "a number or a date that cannot be"),
+        ("keys.yaml", f"keys: [{{name: a, key: !!int {SECRET}}}]".encode(), "a number or a date that cannot be"),
+        ("keys.json", b'{"keys": [{"weight": %s}]}' % (b"9" * 5000), "a number or a date that cannot be"),
         ("keys.json", f'{{"keys": ["{SECRET}"'.encode(), "is not JSON: line 1"),
         ("keys.json", b"[" * 200_000, "is nested too deeply"),
         (

@@ -112,6 +112,18 @@ def test_a_broken_file_is_reported_and_the_keys_stay(file: str, text: str, caplo
     assert "The API keys stay as they were: api_key_file" in record.getMessage() and SECRET not in record.getMessage()
 
 
+def test_a_date_that_does_not_exist_does_not_end_the_looking(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    file.write_text(f"keys: [{{name: a, key: {SECRET}}}]")
+    ring = KeyRing(file=str(file))
+    replace_file(str(file), f"keys: [{{name: 2026-02-30, key: {SECRET}}}]")
+    ring.look()
+    assert knows(ring, SECRET)
+    replace_file(str(file), "keys: [{name: a, key: sk-new}]")
+    ring.look()
+    assert knows(ring, "sk-new") and not knows(ring, SECRET)
+
+
 def test_a_file_that_is_removed_changes_nothing(file: str, caplog: pytest.LogCaptureFixture) -> None:
     ring = KeyRing(file=file)
     os.remove(file)
