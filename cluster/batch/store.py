@@ -61,7 +61,11 @@ class Store:
                 stream.write(piece)
                 num_bytes += len(piece)
         made = FileObject(id=file_id, bytes=num_bytes, created_at=int(time.time()), filename=filename, purpose="batch")
-        (folder / f"{file_id}{RECORD}").write(msgspec.json.encode(made))
+        try:
+            (folder / f"{file_id}{RECORD}").write(msgspec.json.encode(made))
+        except OSError:  # without it, nobody knows of the data
+            (folder / f"{file_id}{DATA}").delete()
+            raise
         return made
 
     def add_output(self, owner: str, file_id: str, filename: str) -> None:

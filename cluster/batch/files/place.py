@@ -1,7 +1,7 @@
 """Files on this machine or in an object store, by pyarrow's file systems."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -81,7 +81,9 @@ class Place:
 
     @contextmanager
     def writing(self) -> Iterator[Any]:
-        """A stream; the file is there, as a whole, once the context has ended without an error."""
+        """A stream; the file is there, as a whole, once the context has ended without an error.
+        After one nothing is left of it: a full disk would stay full.
+        """
         if not isinstance(self.filesystem, LocalFileSystem):
             with self.filesystem.open_output_stream(self.path) as stream:
                 try:
@@ -92,9 +94,14 @@ class Place:
                     raise
             return
         unfinished = self.path + WRITING
-        with self.filesystem.open_output_stream(unfinished) as stream:
-            yield stream
-        self.filesystem.move(unfinished, self.path)
+        try:
+            with self.filesystem.open_output_stream(unfinished) as stream:
+                yield stream
+            self.filesystem.move(unfinished, self.path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                self.filesystem.delete_file(unfinished)
+            raise
 
     def delete(self) -> None:
         self.filesystem.delete_file(self.path)

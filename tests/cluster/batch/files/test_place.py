@@ -3,6 +3,7 @@ in this process.
 """
 
 import io
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,6 +57,21 @@ def test_what_was_not_written_to_its_end_is_not_there(place: Place) -> None:
         stream.write(LINE)
         raise ValueError("halfway")
     assert not file.is_file and place.names() == []
+
+
+@pytest.mark.parametrize(("most_bytes", "num_bytes"), [(100_000, 300_000), (50, 20)], ids=["data", "record"])
+def test_of_a_file_that_the_disk_has_no_room_for_nothing_is_left(
+    tmp_path: Path, most_bytes: int, num_bytes: int
+) -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    store, ada = Store(Place.at(str(tmp_path))), Owner("ada", "ada")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            store.create_file(ada, "in.jsonl", io.BytesIO(bytes(num_bytes)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    assert store.files(ada) == [] and [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_files_and_batches_of_two_owners(place: Place) -> None:
