@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections import Counter
 
-from cluster.commands.options import add_model, read_config_file
+from cluster.commands.options import add_model, engine_arguments, read_config_file
 from cluster.commands.server.configure import configure
 from cluster.commands.server.models import check_names
 from cluster.commands.server.server_options import add_server_options
@@ -12,6 +12,7 @@ from cluster.doctor.diagnosis import diagnose
 from cluster.doctor.need import Need, http_port, need_of, needs_of_serve_file
 from cluster.launch.machine import checked_port
 from cluster.launch.ray_cluster import ray_cluster
+from engine.errors import InvalidConfig
 
 OPTIONS = ("port", "num_engines", "ray_address")
 SEVERITY = ("failure", "warning")
@@ -47,11 +48,21 @@ def _wanted(options: argparse.Namespace) -> tuple[list[Need], int, str | None]:
     address = getattr(options, "ray_address", None)
     values = read_config_file(options.config) if options.config else {}
     if "applications" in values:
+        _refuse(options, f"with {options.config}, whose applications have their own")
         port = checked_port(getattr(options, "port", http_port(values)))
         return needs_of_serve_file(values, options.config), port, address
     if options.model is None and not values.keys() & {"model", "models"}:
+        _refuse(options, "without MODEL: no check would look at it")
         port = checked_port(getattr(options, "port", values.get("port", 8000)))
         return [], port, values.get("ray_address") if address is None else address
     models, server = configure(options)
     check_names(models, server.aliases)
     return [need_of(model.config, model.own) for model in models], server.port, server.ray_address
+
+
+def _refuse(options: argparse.Namespace, why: str) -> None:
+    """Raises InvalidConfig for a model, or an option of one, that no check would look at."""
+    given = engine_arguments(options)
+    given |= {name: value for name in ("model", "num_engines") if (value := getattr(options, name, None)) is not None}
+    for name, value in given.items():
+        raise InvalidConfig(f"{name}={value} is of no use {why}")

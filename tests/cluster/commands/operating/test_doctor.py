@@ -5,8 +5,15 @@ import socket
 import subprocess
 import sys
 
+import pytest
+
+from cluster.cli import _parser
+from cluster.commands.operating.doctor import _wanted
 from cluster.launch.packages import ROOT
+from engine.errors import InvalidConfig
 from tests.end_to_end.test_command import SQUADRON
+
+FILE = str(ROOT / "configs" / "serve" / "two-engines.yaml")
 
 
 def squadron(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -33,6 +40,20 @@ def test_what_cannot_be_is_refused_at_once() -> None:
     done = squadron("doctor", "configs/demo", "-tp", "3")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("squadron doctor: tensor_parallel_size=3 does not divide")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["-tp", "4"], "tensor_parallel_size=4 is of no use without MODEL: no check would look at it"),
+        (["--num-engines", "3"], "num_engines=3 is of no use without MODEL: no check would look at it"),
+        (["configs/demo", "--config", FILE], f"model=configs/demo is of no use with {FILE}, whose applications"),
+        (["--config", FILE, "--device", "cuda"], f"device=cuda is of no use with {FILE}, whose applications"),
+    ],
+)
+def test_what_no_check_would_look_at_is_refused(given: list[str], said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        _wanted(_parser().parse_args(["doctor", *given]))
 
 
 def test_collect_env_tells_versions_and_no_secrets() -> None:
