@@ -53,7 +53,10 @@ def ask(path: str, command: str) -> str:
     """The answer of HAProxy, which listens at this path; raises OSError."""
     with _connected(path) as connection:
         connection.sendall(f"{command}\n".encode())
-        return b"".join(iter(lambda: connection.recv(1 << 16), b"")).decode(errors="replace")
+        told = b"".join(iter(lambda: connection.recv(1 << 16), b"")).decode(errors="replace")
+    if not told.endswith("\n"):
+        raise ConnectionError(f"HAProxy has ended before it answered: {command}")
+    return told
 
 
 def _num_requests(path: str) -> int:

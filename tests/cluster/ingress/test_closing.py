@@ -1,6 +1,8 @@
 """HAProxy is closed: whoever is connected gets an answer, and nobody else gets in."""
 
 import socket
+import threading
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,6 +32,31 @@ def test_who_is_connected_is_answered_and_the_port_is_closed(tmp_path: Path, mon
         assert kept.recv(1) == b""
         assert closing._closed.wait(30) and is_haproxy_closed(manager)
     assert (tmp_path / CLOSED).exists()
+
+
+def test_a_haproxy_that_ends_meanwhile_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for it would wait for ever."""
+    monkeypatch.setattr(closing, "_closed", threading.Event())
+    path = str(tmp_path / "admin")
+
+    def end_instead_of_answering() -> None:
+        with suppress(OSError):  # at the end
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(1 << 16)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        server = threading.Thread(target=end_instead_of_answering)
+        server.start()
+        files = SimpleNamespace(config_file_path=str(tmp_path / "c"), cfg=SimpleNamespace(socket_path=path))
+        close_haproxy(SimpleNamespace(_haproxy=files))
+        is_closed = closing._closed.wait(30)
+        listener.shutdown(socket.SHUT_RDWR)
+        server.join()
+    assert is_closed
 
 
 def answer(connection: socket.socket) -> bytes:
