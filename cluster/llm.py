@@ -17,7 +17,7 @@ from cluster.offline.given import (
 )
 from cluster.offline.pooled_outputs import EmbeddingRequestOutput, Run, ScoringRequestOutput, embed, judge
 from cluster.progress import progress
-from engine.checkpoint.model_folder import resolve_model
+from engine.checkpoint.model_folder import resolve_paths
 from engine.config import EngineConfig
 from engine.outputs import Accumulator, RequestOutput
 from engine.request import ChatPrompt, Prompt, Request
@@ -38,7 +38,7 @@ class LLM:
 
     def __init__(self, model: str, **arguments: Any) -> None:
         unlimited = {"max_num_queued_reqs": 0, "max_num_queued_tokens": 0}
-        config = EngineConfig.create(**{"model": resolve_model(model), **unlimited, **arguments})
+        config = EngineConfig.create(**resolve_paths({"model": model, **unlimited, **arguments}))
         self._engine = OfflineEngine(config)
         self._adapters = OfflineAdapters(self._engine.engine.config)
         self._weights = OfflineWeights(self._engine.engine)

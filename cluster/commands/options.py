@@ -12,7 +12,7 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from cluster.download.models import fetched
-from engine.checkpoint.model_folder import resolve_model
+from engine.checkpoint.model_folder import resolve_paths
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.sizes import Size, parse_size
@@ -198,6 +198,4 @@ def merged_options(options: argparse.Namespace, more: Iterable[str] = ()) -> dic
     values |= engine_arguments(options) | {name: given[name] for name in more if name in given}
     if options.model is not None:
         values["model"] = options.model
-    if isinstance(values.get("model"), str):
-        values["model"] = resolve_model(values["model"])
-    return values
+    return resolve_paths(values)

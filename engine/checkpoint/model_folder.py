@@ -3,7 +3,9 @@ what it is and what to do.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from engine.checkpoint.other_formats import told_by
 from engine.config import is_hub_name, local_path
@@ -28,6 +30,23 @@ def resolve_model(model: str) -> str:
     """
     path = Path(local_path(model))
     return str(path.resolve()) if os.path.exists(path) else local_path(model)
+
+
+def resolve_paths(engine: Mapping[str, Any]) -> dict[str, Any]:
+    """An engine's options with all their paths as other processes can find them: those of a cluster
+    that ran before have other working folders. Values of wrong types stay as they are.
+    """
+    found = dict(engine)
+    if isinstance(found.get("model"), str):
+        found["model"] = resolve_model(found["model"])
+    for name in ("tokenizer", "download_dir", "kv_offloading_path"):
+        value = found.get(name)
+        if isinstance(value, str) and value and "://" not in value and not value.startswith("~"):
+            found[name] = os.path.abspath(value)
+    draft = found.get("speculative_config")
+    if isinstance(draft, Mapping) and isinstance(draft.get("model"), str):
+        found["speculative_config"] = {**draft, "model": resolve_model(draft["model"])}
+    return found
 
 
 def _check(model: str, path: Path) -> None:

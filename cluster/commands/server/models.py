@@ -12,7 +12,7 @@ from cluster.checkpoint.size import Plan
 from cluster.launch.config.model_config import ModelConfig, checked_aliases
 from cluster.launch.machine import check_machine
 from cluster.launch.room import divide
-from engine.checkpoint.model_folder import resolve_model
+from engine.checkpoint.model_folder import resolve_paths
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig, naming
 from engine.offload.block_files import Folder
@@ -105,10 +105,7 @@ def _one(index: int, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> M
     try:
         own = ModelConfig(**given)
         own.replicas()
-        engine = {**defaults, **own.engine}
-        if isinstance(engine.get("model"), str):
-            engine["model"] = resolve_model(engine["model"])
-        return ModelStart(own, EngineConfig.create(**engine))
+        return ModelStart(own, EngineConfig.create(**resolve_paths({**defaults, **own.engine})))
     except ValidationError as error:
         raise InvalidConfig(f"models[{index}]: {explain(error, list(ModelConfig.model_fields))}") from None
     except InvalidConfig as error:

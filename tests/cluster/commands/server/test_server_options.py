@@ -44,6 +44,38 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.Capt
     assert "TP=1 × PP=4" in capsys.readouterr().out
 
 
+OF_ENGINES = {
+    "tokenizer": "tokens",
+    "download_dir": "models",
+    "kv_offloading_path": "blocks",
+    "swap_space": 1,
+}
+
+
+@pytest.mark.parametrize("are_several", [False, True])
+def test_no_path_of_an_engine_depends_on_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, are_several: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").symlink_to(DEMO)
+    values = {"model": "demo", **OF_ENGINES}
+    Path("file.yaml").write_text(yaml.safe_dump({"models": [{"engine": values}]} if are_several else values))
+    models, server = configure(_parser().parse_args(["serve", "--config", "file.yaml", "--ray-address", "auto"]))
+    args = application(server, models, ())
+    engine = (args["models"][0] if are_several else args)["engine"]
+    found = {name: engine[name] for name in ("tokenizer", "download_dir", "kv_offloading_path")}
+    assert found == {name: str(tmp_path / str(OF_ENGINES[name])) for name in found}
+
+
+def test_nor_does_that_of_a_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DEMO.parent)
+    given = ["serve", "demo", "--speculative-config", '{"model": "demo"}', "--download-dir", "~/models"]
+    models, server = configure(_parser().parse_args(given))
+    engine = application(server, models, ())["engine"]
+    assert engine["speculative_config"]["model"] == str(DEMO)
+    assert engine["download_dir"] == "~/models", "each node has its own"
+
+
 TWO = """
 models:
   - engine: {{model: {demo}, served_model_name: steady}}
