@@ -79,15 +79,14 @@ class Store:
     def files(self, owner: Owner) -> list[FileObject]:
         """See `Batches`."""
         folder = self._files(owner.folder)
-        names = [name for name in folder.names() if name.endswith(RECORD)]
-        found = [msgspec.json.decode((folder / name).read(), type=FileObject) for name in names]
+        found = [msgspec.json.decode(data, type=FileObject) for data in _records_in(folder)]
         return sorted(found, key=lambda file: (file.created_at, file.id), reverse=True)
 
     def file(self, owner: Owner, file_id: str) -> FileObject:
         """See `Batches`."""
         place = self._files(owner.folder) / f"{file_id}{RECORD}"
         if not _ID.fullmatch(file_id) or not place.is_file:
-            raise ApiError(404, f"There is no file {file_id[:64]!r}", code="file_not_found", param="file_id")
+            raise _no_file(file_id)
         return msgspec.json.decode(place.read(), type=FileObject)
 
     def content(self, owner: Owner, file_id: str) -> Iterator[bytes]:
@@ -101,8 +100,11 @@ class Store:
         if in_use:
             raise ApiError(409, f"The batch {in_use[0]} reads the file; cancel it first", code="file_in_use")
         folder = self._files(owner.folder)
-        (folder / f"{file_id}{RECORD}").delete()
-        (folder / f"{file_id}{DATA}").delete()
+        try:
+            (folder / f"{file_id}{RECORD}").delete()
+            (folder / f"{file_id}{DATA}").delete()
+        except FileNotFoundError:  # another request has deleted it meanwhile
+            raise _no_file(file_id) from None
 
     def data_of(self, owner: str, file_id: str) -> Place:
         return self._files(owner) / f"{file_id}{DATA}"
@@ -152,9 +154,7 @@ class Store:
         return int(place.read()) if place.is_file else None
 
     def records(self, owner: str) -> list[Record]:
-        folder = self._batches(owner)
-        names = [name for name in folder.names() if name.endswith(RECORD)]
-        return [msgspec.json.decode((folder / name).read(), type=Record) for name in names]
+        return [msgspec.json.decode(data, type=Record) for data in _records_in(self._batches(owner))]
 
     def write(self, record: Record) -> None:
         self._place_of(record).write(msgspec.json.encode(record))
@@ -198,6 +198,18 @@ class Store:
 
     def _batches(self, owner: str) -> Place:
         return self._folder / owner / "batches"
+
+
+def _records_in(folder: Place) -> Iterator[bytes]:
+    """Without those that are deleted while this looks."""
+    for name in folder.names():
+        if name.endswith(RECORD):
+            with suppress(FileNotFoundError):
+                yield (folder / name).read()
+
+
+def _no_file(file_id: str) -> ApiError:
+    return ApiError(404, f"There is no file {file_id[:64]!r}", code="file_not_found", param="file_id")
 
 
 def new_file_id() -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.api.batches import Owner
+from cluster.api.batches import Batch, Owner
 from cluster.api.errors import ApiError
 from cluster.batch.driver import finish
 from cluster.batch.files.parts import Parts
@@ -87,6 +87,39 @@ def test_files_and_batches_of_two_owners(place: Place) -> None:
     assert store.cancel(ada, batch.id).status == "cancelling"
     with pytest.raises(ApiError, match="cancel it first"):
         store.delete_file(ada, made.id)
+
+
+class Deleting(Store):
+    """Another request deletes a file while this one deletes it, too."""
+
+    def batches(self, owner: Owner) -> list[Batch]:
+        other = Store(self._folder)
+        for file in other.files(owner):
+            other.delete_file(owner, file.id)
+        return super().batches(owner)
+
+
+def test_a_file_that_two_requests_delete_at_once(place: Place) -> None:
+    store, ada = Deleting(place), Owner("ada", "ada")
+    made = store.create_file(ada, "in.jsonl", io.BytesIO(LINE))
+    with pytest.raises(ApiError, match="There is no file") as refused:
+        store.delete_file(ada, made.id)
+    assert refused.value.status == 404
+
+
+def test_a_list_lacks_what_is_deleted_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, ada = Store(place), Owner("ada", "ada")
+    gone, kept = (store.create_file(ada, "in.jsonl", io.BytesIO(LINE)) for _ in range(2))
+    names = Place.names
+
+    def names_then_deleted(folder: Place) -> list[str]:
+        found = names(folder)
+        monkeypatch.undo()
+        store.delete_file(ada, gone.id)
+        return found
+
+    monkeypatch.setattr(Place, "names", names_then_deleted)
+    assert store.files(ada) == [kept]
 
 
 def test_a_batch_that_has_ended(place: Place) -> None:
