@@ -48,8 +48,14 @@ def make_manifest(folder: Path, num_threads: int, progress: Progress) -> Manifes
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Path:
+    """As a whole: half a manifest would refuse every start."""
     path = folder / MANIFEST_FILE
-    path.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
     return path
 
 

@@ -1,6 +1,8 @@
 """Damage that the manifest shows, in weights and in the files beside them."""
 
 import json
+import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,21 @@ def test_damage_in_the_weights_is_found_by_the_manifest(
         line = refusal(capsys, *command, str(checkpoint))
         assert line.startswith(f"squadron {command[0]}: {checkpoint / WEIGHTS}: tensor {TENSOR} ")
     assert not ray.is_initialized()
+
+
+def test_a_disk_that_is_full_leaves_the_manifest_as_it_was(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["checkpoint", "manifest", str(checkpoint)]) == 0
+    names, manifest = sorted(os.listdir(checkpoint)), (checkpoint / MANIFEST_FILE).read_bytes()
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
+    try:
+        assert main(["checkpoint", "manifest", str(checkpoint)]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    assert "File too large" in capsys.readouterr().err
+    assert (checkpoint / MANIFEST_FILE).read_bytes() == manifest and sorted(os.listdir(checkpoint)) == names
 
 
 def test_the_ranks_of_a_stage_verify_a_share_each(checkpoint: Path) -> None:
