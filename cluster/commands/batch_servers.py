@@ -41,6 +41,8 @@ def check_servers(options: argparse.Namespace) -> None:
     given = [name for name in ("model", "base_url", "ray_address") if getattr(options, name) is not None]
     if len(given) != 1 and not (options.config and not given):
         raise InvalidConfig("give one of --model, --base-url and --ray-address")
+    if given != ["base_url"] and options.api_key_file is not None:
+        raise InvalidConfig(f"api_key_file={options.api_key_file} is of use with --base-url only")
     if given and given != ["model"]:
         server = f"--{given[0].replace('_', '-')}"
         if options.config:

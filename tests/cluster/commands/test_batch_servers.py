@@ -43,6 +43,12 @@ def test_options_of_an_engine_that_has_started_are_refused(arguments: list[str],
         check_servers(options(*arguments))
 
 
+@pytest.mark.parametrize("server", [["--model", "x"], ["--ray-address", "auto"], ["--config", "x"]])
+def test_a_key_is_for_http_only(server: list[str]) -> None:
+    with pytest.raises(InvalidConfig, match="api_key_file=keys is of use with --base-url only"):
+        check_servers(options(*server, "--api-key-file", "keys"))
+
+
 def test_a_key_file_holds_one_key(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("# ours\n\n  sk-1 \n")
