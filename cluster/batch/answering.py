@@ -13,7 +13,7 @@ from cluster.batch.files.lines import MAX_LINE_BYTES, Asked, BadLine, Reply, ans
 from cluster.batch.files.place import Place
 from engine.errors import SquadronError
 
-LATER = (408, 429, 503)  # statuses that say: send it again later
+LATER = (408, 429, 502, 503)  # statuses that say: send it again later; 502: a proxy has lost its server
 MIN_PAUSE, MAX_PAUSE = 0.5, 30.0  # seconds
 ANSWERS = "answers"  # the column with a chunk's answers, one line for each
 
@@ -25,8 +25,8 @@ class ServerLost(SquadronError):
 class Answerer:
     """Answers all lines of a chunk at once, and of all its chunks together as many as it is told.
 
-    What the server refuses for now (429, 503) and what did not reach it is sent again. Raises
-    ServerLost if no line at all was answered for `patience` seconds.
+    What the server refuses for now (429, 503), and what did not reach it (502), is sent again.
+    Raises ServerLost if no line at all was answered for `patience` seconds.
     """
 
     def __init__(self, source: Place, door: Door, concurrency: int, patience: float, url: str | None) -> None:

@@ -75,6 +75,12 @@ def test_what_is_refused_for_now_is_sent_again_and_errors_are_of_one_line_alone(
     assert sorted(door.asked) == ["a", "a", "a", "a", "b", "c"]
 
 
+def test_a_proxy_whose_server_was_lost_is_asked_again(tmp_path: Path) -> None:
+    door = Door({"a": [Reply(502, b"<html>Bad Gateway</html>"), Reply(200, b'{"a":1}', "r")]})
+    (found,) = answered(tmp_path, door, [line("a")])
+    assert found["error"] is None and found["response"]["status_code"] == 200
+
+
 @pytest.mark.parametrize(
     ("says", "told"), [(Unreachable("no route"), "no route"), (Reply(503, b"full"), "status 503: b'full'")]
 )
