@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
-import yaml
 from pydantic.fields import FieldInfo
 
 from cluster.download.models import fetched
 from engine.checkpoint.model_folder import resolve_paths
-from engine.config import EngineConfig
+from engine.config import EngineConfig, strict_yaml
 from engine.errors import InvalidConfig
 from engine.sizes import Size, parse_size
 
@@ -107,36 +106,13 @@ def engine_arguments(namespace: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(namespace).items() if name in DESCRIPTIONS}
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it comes without types
-    """Without it, the last of two equal keys would be taken without a word, and of a date that does
-    not exist no error would say where it is.
-    """
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except ValueError as error:
-            problem = f"{str(node.value)[:64]!r} cannot be read: {error}"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[tuple[str, str]] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if (key.tag, key.value) in seen:
-                    problem = f"the key {key.value!r} is there twice; keep one of them"
-                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                seen.add((key.tag, key.value))
-        return dict(super().construct_mapping(node, deep))
-
-
 def read_config_file(path: str) -> dict[str, Any]:
     """A YAML file's keys: names of options, with _ or -; raises InvalidConfig."""
     try:
-        values = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
+        values = strict_yaml.load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (strict_yaml.Problem, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise InvalidConfig(f"{path} must map names of options to values; it holds a {type(values).__name__}")
@@ -160,8 +136,8 @@ def size(text: str) -> int:
 def mapping(text: str) -> dict[str, Any]:
     """A JSON object, or one in YAML; raises ArgumentTypeError."""
     try:
-        value = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
+        value = strict_yaml.load(text)
+    except strict_yaml.Problem as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {' '.join(str(error).split())}") from None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")

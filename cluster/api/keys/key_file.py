@@ -3,14 +3,14 @@ ours shows a key.
 """
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cluster.api.keys.key import Key, digest_of
-from engine.config import explain
+from engine.config import explain, strict_yaml
 from engine.errors import InvalidConfig
 
 _STRUCTURED = (".yaml", ".yml", ".json")
@@ -106,21 +106,34 @@ def _plain(text: str, source: str) -> tuple[Key, ...]:
 
 def _structured(path: Path, text: str) -> tuple[Key, ...]:
     try:
-        content = json.loads(text) if path.suffix.lower() == ".json" else yaml.safe_load(text)
+        is_json = path.suffix.lower() == ".json"
+        content = json.loads(text, object_pairs_hook=partial(_distinct, path)) if is_json else strict_yaml.load(text)
     except json.JSONDecodeError as error:
         raise InvalidConfig(f"api_key_file {path} is not JSON: line {error.lineno}: {error.msg}") from None
     except RecursionError:
         raise InvalidConfig(f"api_key_file {path} is nested too deeply") from None
-    except yaml.YAMLError as error:  # whose text quotes the line
+    except strict_yaml.Twice as error:
+        raise InvalidConfig(
+            f"api_key_file {path}: line {error.problem_mark.line + 1}: a field is there twice"
+        ) from None
+    except strict_yaml.Problem as error:  # whose text quotes the line
         mark = getattr(error, "problem_mark", None)
         where = f": line {mark.line + 1}" if mark else ""
         raise InvalidConfig(f"api_key_file {path} is not YAML{where}") from None
-    except ValueError:  # likewise: of a date that does not exist, say, or a number with thousands of digits
-        raise InvalidConfig(f"api_key_file {path} has a number or a date that cannot be read") from None
+    except ValueError:  # likewise: of a number with thousands of digits
+        raise InvalidConfig(f"api_key_file {path} has a number that cannot be read") from None
     entries = content.get("keys") if isinstance(content, dict) else None
     if not isinstance(entries, list) or len(content) > 1:
         raise InvalidConfig(f"api_key_file {path}: must be one list called 'keys'")
     return tuple(_read_entry(entry, index, path) for index, entry in enumerate(entries))
+
+
+def _distinct(path: Path, fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Those of a JSON object; raises InvalidConfig."""
+    found = dict(fields)
+    if len(found) < len(fields):
+        raise InvalidConfig(f"api_key_file {path}: a field is there twice")
+    return found
 
 
 def _read_entry(entry: Any, index: int, path: Path) -> Key:
