@@ -98,8 +98,11 @@ class Tokenizer:
             self._refuse_bare_special_tokens(index, message.get("content"))
         variables = {**self._special, "add_generation_prompt": True, "tools": prompt.tools, "documents": None}
         variables |= prompt.variables  # last, as in transformers: a request may set a special token's name
-        text = renderer.render(prompt.messages, variables, template_seconds)
-        return _up_to(text, prompt.messages[-1]["content"]) if prompt.continues else text
+        if not prompt.continues:
+            return renderer.render(prompt.messages, variables, template_seconds)
+        *before, last = prompt.messages
+        marked = [*before, {**last, "content": last["content"] + _HERE}]
+        return _up_to_mark(renderer.render(marked, variables, template_seconds), last["content"])
 
     def encode_word(self, word: str) -> list[int]:
         """The token ids of a word without anything around it, for bad_words."""
@@ -171,14 +174,21 @@ def _no_template(names: Sequence[str]) -> str:
     )
 
 
-def _up_to(text: str, content: str) -> str:
-    """The rendered conversation without what the template puts behind the last message."""
-    place = text.rfind(content.strip())
-    if place < 0:
+# The end of a message that is to be continued; a template that trims messages trims the space.
+_HERE = "CONTINUED FROM HERE "
+
+
+def _up_to_mark(text: str, content: str) -> str:
+    """The rendered conversation without what the template puts behind the last message, at whose
+    end a mark was; `content`: of that message. As in transformers, a template that trims the mark
+    trims the message.
+    """
+    shown, mark, behind = text.rpartition(_HERE.strip())
+    if not mark or content.strip() not in shown:
         message = "the chat template changes the final message, which cannot be continued then"
         raise InvalidRequest(message, param="continue_final_message")
-    is_whole = text.startswith(content.lstrip(), place)
-    return text[: place + len(content.lstrip() if is_whole else content.strip())]
+    is_trimmed = not behind.startswith(_HERE[len(mark) :])
+    return shown.rstrip() if is_trimmed else shown
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -169,9 +169,12 @@ def test_arguments_that_were_cut_off_are_shown_as_they_are(folder: Path, templat
     assert shown in Tokenizer(str(folder)).render_chat(ChatPrompt(messages))
 
 
-@pytest.mark.parametrize("content", ["It is", " It is \n", "system"])
-def test_a_final_message_is_continued_as_in_transformers(folder: Path, content: str) -> None:
-    (folder / "chat_template.jinja").write_text("{% for m in messages %}[{{ m.role }}] {{ m.content }}</s>{% endfor %}")
+@pytest.mark.parametrize("shown", ["m.content", "m.content | trim"])
+@pytest.mark.parametrize("content", ["It is", " It is \n", "system", "<", "/s>", "s", "[assistant] "])
+def test_a_final_message_is_continued_as_in_transformers(folder: Path, content: str, shown: str) -> None:
+    """Also one whose text is in what the template puts behind it."""
+    template = f"{{% for m in messages %}}[{{{{ m.role }}}}] {{{{ {shown} }}}}</s>{{% endfor %}}"
+    (folder / "chat_template.jinja").write_text(template)
     messages = [*MESSAGES, {"role": "assistant", "content": content}]
     tokenizer = AutoTokenizer.from_pretrained(str(folder))
     expected = tokenizer.apply_chat_template(messages, tokenize=False, continue_final_message=True)
