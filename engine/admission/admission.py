@@ -4,7 +4,7 @@ import hashlib
 import random
 from collections.abc import Iterable
 
-from engine.admission.limits import Limits, check_first_token, check_request, stop_token_ids, thinking_budget
+from engine.admission.limits import Limits, check_first_token, check_request, no_room, stop_token_ids, thinking_budget
 from engine.batch.packed import pack_bad_words, pack_params, pack_set, uses_rare_columns
 from engine.config import EngineConfig
 from engine.grammars.kept import Grammars
@@ -108,6 +108,7 @@ class Admission:
                 seq.thinking = budget.state(arrival.prompt_token_ids)
         group.is_plain = _is_plain(group)
         self._processor.replay(group)
+        _check_goes_on(group, self.limits)
         _make_lanes(group)
         return group
 
@@ -131,6 +132,12 @@ def _is_plain(group: SequenceGroup) -> bool:
     has_more = params.logprobs is not None or params.prompt_logprobs is not None or params.stop
     is_free = seq.matcher is None and seq.thinking is None and group.pooling is None and not group.is_cut
     return is_one and is_free and not has_more
+
+
+def _check_goes_on(group: SequenceGroup, limits: Limits) -> None:
+    """Raises InvalidRequest if tokens from elsewhere fill this context, which is shorter."""
+    if group.is_cut and any(seq.finish_reason == "length" for seq in group.seqs):
+        raise no_room(len(group.prompt_token_ids), f"at least {group.max_output_tokens + 1}", limits)
 
 
 def _make_lanes(group: SequenceGroup) -> None:

@@ -54,14 +54,18 @@ def check_request(request: Request, prompt_token_ids: list[int], limits: Limits)
     if any(output_ids):
         least = max(map(len, output_ids))
     if least > room:
-        asked = f"at least {least}" if least != wanted else least
-        however = f"you requested {num_prompt} in the prompt and {asked} to generate"
-        if room <= 0:
-            however += ": the prompt is too long"
-        raise context_exceeded(limits.max_model_len, however, param="prompt")
+        raise no_room(num_prompt, f"at least {least}" if least != wanted else f"{least}", limits)
     if params.beam_width is not None:
         _check_beams_fit(params.beam_width, num_prompt, wanted, limits)
     return wanted
+
+
+def no_room(num_prompt: int, asked: str, limits: Limits) -> InvalidRequest:
+    """The error of a request for `asked` tokens that this context does not leave."""
+    however = f"you requested {num_prompt} in the prompt and {asked} to generate"
+    if num_prompt >= limits.max_model_len:
+        however += ": the prompt is too long"
+    return context_exceeded(limits.max_model_len, however, param="prompt")
 
 
 def check_first_token(

@@ -67,6 +67,16 @@ def test_a_resumed_request_keeps_its_length_where_another_is_served():
         add_request(shorter, "r", request.prompt, params, output_ids=[whole[:41]], attempt=1)
 
 
+@pytest.mark.parametrize("num_others", [0, 1])
+def test_a_resumed_request_that_fills_a_shorter_context_has_not_ended(num_others: int) -> None:
+    params = SamplingParams(seed=5, n=1 + num_others, max_tokens=50, ignore_eos=True)
+    engine = make_engine(Knobs(overrides={"max_model_len": 90}))
+    output_ids = [[3] * 40, *[[3] * 39] * num_others]
+    with pytest.raises(InvalidRequest, match="you requested 50 in the prompt and at least 41 to generate"):
+        add_request(engine, "r", [7] * 50, params, output_ids=output_ids, attempt=1)
+    assert not engine.has_unfinished_requests()
+
+
 def test_resumed_with_all_of_its_tokens_it_only_ends():
     request = Request("r", [7] * 9, SamplingParams(seed=5, n=2, max_tokens=6, ignore_eos=True), 0, None)
     whole = run(make_engine(Knobs()), [request])["r"].outputs
