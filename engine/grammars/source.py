@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
-from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
+from llguidance.gbnf_to_lark import any_to_lark
 
 from engine.structured_outputs import Kind
 
@@ -43,10 +43,10 @@ def grammar_source(kind: Kind, text: str) -> str:
             case "regex":
                 return _of_lark(f"start: /{regex_to_lark(text)}/")
             case "grammar":
-                return _of_lark(any_to_lark(text))
+                return _of_lark(_to_lark(text))
             case "structural_tag":
                 return _of_lark(_of_tags(**json.loads(text)))
-    except (GbnfToLarkError, RecursionError) as error:
+    except RecursionError as error:
         raise ValueError(str(error)) from None
 
 
@@ -107,6 +107,16 @@ def compiled(source: str, vocabulary: LLTokenizer, fuel: int = FUEL) -> LLMatche
 def reason(matcher: LLMatcher) -> str:
     """Its error in one line, without the grammar and the state that follow it."""
     return _PLACE.sub("", " ".join(_DUMP.split(str(matcher.get_error()))[0].split()))
+
+
+def _to_lark(grammar: str) -> str:
+    """Of a grammar as GBNF, or as Lark."""
+    try:
+        return str(any_to_lark(grammar))
+    except IndexError:  # the library's own, after a backslash at the end
+        raise ValueError("Unexpected end of input") from None
+    except Exception as error:  # a bare one for rules that are missing, or get one name
+        raise ValueError(str(error)) from None
 
 
 def _of_schema(schema: Any) -> str:

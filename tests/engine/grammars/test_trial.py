@@ -41,6 +41,24 @@ def test_what_is_refused_names_the_field(trials: TrialProcess, kind: str, value:
     assert (refused.value.param, refused.value.code) == ("the field", code)
 
 
+@pytest.mark.parametrize(
+    ("grammar", "why"),
+    [
+        ('answer ::= "a"', "No 'root' rule found"),
+        ("root ::= answer", "Rule 'answer' not found"),
+        ('root ::= a-b a_b\na-b ::= "a"\na_b ::= "b"', "Rule 'A_B' already exists"),
+        ("root ::= [\\", "Unexpected end of input"),
+    ],
+)
+def test_a_gbnf_grammar_that_is_wrong_is_told_why(trials: TrialProcess, grammar: str, why: str) -> None:
+    trials.source(structured("regex", "[0-9]", "a"))
+    process = trials._process
+    with pytest.raises(InvalidRequest, match=f"^the field cannot be compiled: {why}$") as refused:
+        trials.source(structured("grammar", grammar, "the field"))
+    assert refused.value.code == "invalid_value"
+    assert trials._process is process, "it goes on"
+
+
 def test_the_next_trial_outlives_the_last_ones_process(trials: TrialProcess) -> None:
     with pytest.raises(InvalidRequest, match="takes more than 1 s of computing to compile"):
         trials.source(structured("json", ALL_LETTERS, "a"))
