@@ -177,9 +177,14 @@ def _rank(value: Any, where: str) -> int:
 
 
 def _alpha(value: Any, where: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    try:
+        alpha = float(value) if is_number else math.nan
+    except OverflowError:
+        alpha = math.inf
+    if not math.isfinite(alpha):
         raise InvalidAdapter(f"{where}={value!r} is no number")
-    return float(value)
+    return alpha
 
 
 def _patterns(values: Mapping[str, Any], kind: str, where: str) -> list[tuple[str, Any]]:

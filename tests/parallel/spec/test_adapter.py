@@ -58,6 +58,8 @@ def test_a_model_without_its_head_names_its_layers_alone() -> None:
         ({"r": 257}, "r=257: ranks are whole numbers from 1 to 256"),
         ({"r": True}, "r=True"),
         ({"lora_alpha": math.inf}, "lora_alpha=inf is no number"),
+        ({"lora_alpha": 10**400}, "lora_alpha=10+ is no number"),
+        ({"alpha_pattern": {"q_proj": -(10**400)}}, "alpha_pattern=-10+ is no number"),
         ({"rank_pattern": {"q_proj": 0}}, "rank_pattern=0"),
         ({"rank_pattern": {".*q_proj": 4}}, "which is no name of a module"),
         ({"alpha_pattern": [1]}, "alpha_pattern holds list"),
