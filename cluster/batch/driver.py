@@ -3,6 +3,8 @@
 import hashlib
 import time
 
+import msgspec
+
 from cluster.api.batches import MAX_LINES, BatchError, BatchErrors, RequestCounts, Status
 from cluster.batch.answering import ServerLost
 from cluster.batch.doors import HandleDoor
@@ -40,6 +42,7 @@ class Driver:
         def told(counts: Counts, num_lines: int) -> None:
             batch.request_counts = RequestCounts(total=num_lines, completed=counts.completed, failed=counts.failed)
             batch.status = "in_progress"
+            batch.errors = None  # of a process that died while it gave up
             batch.in_progress_at = batch.in_progress_at or int(time.time())
             store.write(record)
 
@@ -57,15 +60,18 @@ class Driver:
 
 
 def fail(store: Store, record: Record, error: SquadronError) -> None:
-    """The batch as a whole cannot be answered."""
+    """The batch as a whole cannot be answered; what was answered is given out."""
     if isinstance(error, InvalidRequest):
         failure = BatchError(code=error.code, message=error.message, param=error.param)
     else:
         failure = BatchError(code="internal_error", message=in_a_line(error))
     record.batch.errors = BatchErrors(data=[failure])
-    record.batch.status = "failed"
-    record.batch.failed_at = int(time.time())
-    store.write(record)
+    try:
+        end(store, record, "failed")
+    except msgspec.MsgspecError:  # an answer cannot be read
+        record.batch.status = "failed"
+        record.batch.failed_at = int(time.time())
+        store.write(record)
 
 
 def end(store: Store, record: Record, status: Status) -> None:

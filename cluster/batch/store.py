@@ -171,6 +171,8 @@ class Store:
         for place in (self._cancel_of(oldest), self._place_of(oldest)):
             with suppress(FileNotFoundError):  # it was not cancelled, or another gateway does the same
                 place.delete()
+        with suppress(OSError):  # only a process that was killed behind the batch's end has left them
+            self.parts_of(oldest).delete_folder()
 
     def _as_told(self, record: Record) -> Batch:
         """As its owner sees it: it may have been cancelled a moment ago."""

@@ -120,11 +120,14 @@ class Supervisor:
     def _count_failure(self, record: Record) -> None:
         """Ends a batch whose drivers fail again and again without answering a line."""
         stored = self._store.batch(record.owner, record.batch.id)
+        if stored.status in ENDED:  # by a driver that was lost afterwards
+            return
         counts = stored.request_counts
         place = (record.batch.id, counts.completed + counts.failed)
         self._failures[place] += 1
         if self._failures[place] >= MAX_FAILURES:
-            fail(self._store, record, SquadronError(f"the batch's driver failed {MAX_FAILURES} times"))
+            last = Record(batch=stored, owner=record.owner)
+            fail(self._store, last, SquadronError(f"the batch's driver failed {MAX_FAILURES} times"))
 
     def _wish(self, record: Record) -> Status | None:
         """How the batch is to end, if it is."""

@@ -1,0 +1,84 @@
+"""What the supervisor of batches does between two looks, with a real store and without drivers."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from cluster.api.batches import Owner
+from cluster.batch.driver import finish
+from cluster.batch.files.parts import Parts
+from cluster.batch.files.place import Place
+from cluster.batch.store import Record, Store
+from cluster.batch.supervisor import MAX_FAILURES, Supervisor
+
+ONE = Owner(key="one", folder="one")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(Place.at(str(tmp_path)))
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Supervisor:
+    return Supervisor(Place.at(str(tmp_path)), "app")
+
+
+def create(store: Store, owner: Owner = ONE) -> Record:
+    file = store.create_file(owner, "in.jsonl", io.BytesIO(b"{}\n{}\n"))
+    return Record(batch=store.create(owner, file.id, "/v1/completions", None), owner=owner)
+
+
+def answer(custom_id: str) -> bytes:
+    response = {"status_code": 200, "request_id": "r", "body": {}}
+    return json.dumps({"id": "a", "custom_id": custom_id, "response": response, "error": None}).encode()
+
+
+def test_a_batch_whose_drivers_fail_again_and_again_gives_out_what_was_answered(
+    store: Store, supervisor: Supervisor, tmp_path: Path
+) -> None:
+    record = create(store)
+    Parts(store.parts_of(record), "digest").add([answer("first")])
+    for _ in range(MAX_FAILURES):
+        supervisor._count_failure(record)
+    batch = store.batch(ONE, record.batch.id)
+    assert batch.status == "failed" and batch.errors is not None
+    assert batch.errors.data[0].message.endswith(f"the batch's driver failed {MAX_FAILURES} times")
+    assert batch.request_counts.completed == 1 and batch.output_file_id is not None
+    assert b"".join(store.content(ONE, batch.output_file_id)) == answer("first") + b"\n"
+    assert list((tmp_path / "one" / "parts").iterdir()) == []
+
+
+def test_a_batch_that_ended_before_its_driver_was_lost_stays_as_it_is(store: Store, supervisor: Supervisor) -> None:
+    record = create(store)
+    parts = Parts(store.parts_of(record), "digest")
+    parts.add([answer("first")])
+    finish(store, record, parts, "completed")
+    for _ in range(MAX_FAILURES):
+        supervisor._count_failure(record)
+    batch = store.batch(ONE, record.batch.id)
+    assert batch.status == "completed" and batch.request_counts.completed == 1
+
+
+def test_a_batch_with_an_answer_that_cannot_be_read_fails(store: Store, supervisor: Supervisor) -> None:
+    record = create(store)
+    Parts(store.parts_of(record), "digest").add([answer("first")])
+    (store.parts_of(record) / "0000000000-1.jsonl").write(b"half")
+    for _ in range(MAX_FAILURES):
+        supervisor._count_failure(record)
+    assert store.batch(ONE, record.batch.id).status == "failed"
+
+
+def test_a_batch_that_is_forgotten_leaves_no_parts(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.batch.store.MAX_BATCHES", 1)
+    monkeypatch.setattr(Parts, "delete", lambda _: None)  # the process was killed before
+    record = create(store)
+    parts = Parts(store.parts_of(record), "digest")
+    parts.add([answer("first")])
+    finish(store, record, parts, "completed")
+    create(store)
+    assert list((tmp_path / "one" / "parts").iterdir()) == []
