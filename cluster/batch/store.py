@@ -6,6 +6,7 @@ OWNER/batches/ID.cancel          it is to end
 OWNER/parts/ID/                  the answers so far (see `Parts`)
 """
 
+import logging
 import re
 import time
 import uuid
@@ -26,6 +27,9 @@ from cluster.api.batches import (
 )
 from cluster.api.errors import ApiError
 from cluster.batch.files.place import BUFFER_BYTES, Place
+from engine.errors import in_a_line
+
+logger = logging.getLogger("squadron.gateway")
 
 _ID = re.compile(r"(file-|batch_)[0-9a-f]{32}")
 RECORD, DATA, CANCEL = ".json", ".data", ".cancel"
@@ -79,7 +83,7 @@ class Store:
     def files(self, owner: Owner) -> list[FileObject]:
         """See `Batches`."""
         folder = self._files(owner.folder)
-        found = [msgspec.json.decode(data, type=FileObject) for data in _records_in(folder)]
+        found = [msgspec.json.decode(data, type=FileObject) for _, data in _records_in(folder)]
         return sorted(found, key=lambda file: (file.created_at, file.id), reverse=True)
 
     def file(self, owner: Owner, file_id: str) -> FileObject:
@@ -154,7 +158,14 @@ class Store:
         return int(place.read()) if place.is_file else None
 
     def records(self, owner: str) -> list[Record]:
-        return [msgspec.json.decode(data, type=Record) for data in _records_in(self._batches(owner))]
+        """Without those that cannot be read, which are logged: they must not hold up the others."""
+        found = []
+        for name, data in _records_in(self._batches(owner)):
+            try:
+                found.append(msgspec.json.decode(data, type=Record))
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                logger.error("%s is damaged: %s", self._batches(owner) / name, in_a_line(error))
+        return found
 
     def write(self, record: Record) -> None:
         self._place_of(record).write(msgspec.json.encode(record))
@@ -202,12 +213,12 @@ class Store:
         return self._folder / owner / "batches"
 
 
-def _records_in(folder: Place) -> Iterator[bytes]:
-    """Without those that are deleted while this looks."""
+def _records_in(folder: Place) -> Iterator[tuple[str, bytes]]:
+    """With their names; without those that are deleted while this looks."""
     for name in folder.names():
         if name.endswith(RECORD):
             with suppress(FileNotFoundError):
-                yield (folder / name).read()
+                yield name, (folder / name).read()
 
 
 def _no_file(file_id: str) -> ApiError:

@@ -74,23 +74,41 @@ class Supervisor:
 
     def _unfinished(self) -> list[Record]:
         """Of all owners, oldest first, without those that run."""
-        records = [record for owner in self._store.owners() for record in self._store.records(owner)]
+        records: list[Record] = []
+        for owner in self._store.owners():
+            try:
+                records += self._store.records(owner)
+            except OSError as error:  # no owner's: lost+found, say
+                logger.error("batches of %s cannot be read: %s", owner, in_a_line(error))
         found = [each for each in records if each.batch.status not in ENDED and each.batch.id not in self._running]
         return sorted(found, key=lambda record: record.batch.created_at)
 
     def _begin(self, waiting: list[Record]) -> list[Record]:
         """Starts as many as may run, those first whose owners have fewest running; the rest."""
-        rest = []
+        rest = [record for record in waiting if self._goes_on(record)]
         num_of = Counter(running.record.owner.folder for running in self._running.values())
-        for record in sorted(waiting, key=lambda record: num_of[record.owner.folder]):
+        while len(self._running) < MAX_RUNNING:
+            ready = [each for each in rest if time.monotonic() >= self._not_before.get(each.batch.id, 0)]
+            if not ready:
+                break
+            record = min(ready, key=lambda each: num_of[each.owner.folder])
+            rest = [each for each in rest if each is not record]
+            num_of[record.owner.folder] += 1
+            self._start(record)
+        return rest
+
+    def _goes_on(self, record: Record) -> bool:
+        """Ends a batch that is to end. One that cannot be ended is looked at again with the next
+        scan: it must not hold up the others.
+        """
+        try:
             status = self._wish(record)
             if status is not None:
                 end(self._store, record, status)
-            elif len(self._running) == MAX_RUNNING or time.monotonic() < self._not_before.get(record.batch.id, 0):
-                rest.append(record)
-            else:
-                self._start(record)
-        return rest
+        except Exception as error:
+            logger.error("%s cannot be ended now: %s", record.batch.id, in_a_line(error))
+            return False
+        return status is None
 
     def _start(self, record: Record) -> None:
         actor = ray.remote(Driver).options(num_cpus=CPUS).remote()
@@ -118,7 +136,15 @@ class Supervisor:
             self._news.set()
 
     def _count_failure(self, record: Record) -> None:
-        """Ends a batch whose drivers fail again and again without answering a line."""
+        """Ends a batch whose drivers fail again and again without answering a line. One that cannot
+        be read or written now is tried again.
+        """
+        try:
+            self._note_failure(record)
+        except Exception as error:
+            logger.error("%s cannot be looked at now: %s", record.batch.id, in_a_line(error))
+
+    def _note_failure(self, record: Record) -> None:
         stored = self._store.batch(record.owner, record.batch.id)
         if stored.status in ENDED:  # by a driver that was lost afterwards
             return

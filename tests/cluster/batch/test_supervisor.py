@@ -11,9 +11,9 @@ from cluster.batch.driver import finish
 from cluster.batch.files.parts import Parts
 from cluster.batch.files.place import Place
 from cluster.batch.store import Record, Store
-from cluster.batch.supervisor import MAX_FAILURES, Supervisor
+from cluster.batch.supervisor import MAX_FAILURES, Supervisor, _Running
 
-ONE = Owner(key="one", folder="one")
+ONE, OTHER = Owner(key="one", folder="one"), Owner(key="other", folder="other")
 
 
 @pytest.fixture
@@ -29,6 +29,12 @@ def supervisor(tmp_path: Path) -> Supervisor:
 def create(store: Store, owner: Owner = ONE) -> Record:
     file = store.create_file(owner, "in.jsonl", io.BytesIO(b"{}\n{}\n"))
     return Record(batch=store.create(owner, file.id, "/v1/completions", None), owner=owner)
+
+
+def running(supervisor: Supervisor, started: list[Record], record: Record) -> None:
+    """In place of a driver."""
+    started.append(record)
+    supervisor._running[record.batch.id] = _Running(record, None, None)
 
 
 def answer(custom_id: str) -> bytes:
@@ -82,3 +88,42 @@ def test_a_batch_that_is_forgotten_leaves_no_parts(
     finish(store, record, parts, "completed")
     create(store)
     assert list((tmp_path / "one" / "parts").iterdir()) == []
+
+
+def test_a_damaged_batch_and_a_folder_of_no_owner_hold_up_no_others(
+    store: Store, supervisor: Supervisor, tmp_path: Path
+) -> None:
+    record = create(store)
+    (tmp_path / "one" / "batches" / f"batch_{'0' * 32}.json").write_bytes(b"")
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "lost+found" / "batches").write_bytes(b"no folder")
+    assert [each.batch.id for each in supervisor._unfinished()] == [record.batch.id]
+    assert [batch.id for batch in store.batches(ONE)] == [record.batch.id]
+
+
+def test_a_batch_that_cannot_be_ended_holds_up_no_others(
+    store: Store, supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Record] = []
+    monkeypatch.setattr("cluster.batch.supervisor.MAX_RUNNING", 1)
+    monkeypatch.setattr(supervisor, "_start", lambda record: running(supervisor, started, record))
+    damaged, right = create(store), create(store)
+    (tmp_path / "one" / "batches" / f"{damaged.batch.id}.cancel").write_bytes(b"")
+    assert supervisor._begin([damaged, right]) == []
+    assert started == [right]
+
+
+def test_a_lost_driver_of_a_batch_that_is_gone_is_forgotten(store: Store, supervisor: Supervisor) -> None:
+    record = create(store)
+    (store._batches("one") / f"{record.batch.id}.json").delete()
+    supervisor._count_failure(record)
+
+
+def test_of_two_batches_one_is_each_owners(
+    store: Store, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Record] = []
+    monkeypatch.setattr(supervisor, "_start", lambda record: running(supervisor, started, record))
+    first, second, others = create(store), create(store), create(store, OTHER)
+    assert supervisor._begin([first, second, others]) == [second]
+    assert started == [first, others]
