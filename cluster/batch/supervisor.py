@@ -98,17 +98,20 @@ class Supervisor:
         return rest
 
     def _goes_on(self, record: Record) -> bool:
-        """Ends a batch that is to end. One that cannot be ended is looked at again with the next
-        scan: it must not hold up the others.
+        """Ends a batch that is to end, but not right after its driver was killed, which may still
+        write for a moment. One that cannot be ended is looked at again with the next scan: it must
+        not hold up the others.
         """
         try:
             status = self._wish(record)
-            if status is not None:
-                end(self._store, record, status)
+            if status is None or time.monotonic() < self._not_before.get(record.batch.id, 0):
+                return True
+            last = self._store.batch(record.owner, record.batch.id)  # a driver may have ended it
+            if last.status not in ENDED:
+                end(self._store, Record(batch=last, owner=record.owner), status)
         except Exception as error:
             logger.error("%s cannot be ended now: %s", record.batch.id, in_a_line(error))
-            return False
-        return status is None
+        return False
 
     def _start(self, record: Record) -> None:
         actor = ray.remote(Driver).options(num_cpus=CPUS).remote()

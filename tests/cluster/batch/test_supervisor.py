@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from cluster.batch.driver import finish
 from cluster.batch.files.parts import Parts
 from cluster.batch.files.place import Place
 from cluster.batch.store import Record, Store
-from cluster.batch.supervisor import MAX_FAILURES, Supervisor, _Running
+from cluster.batch.supervisor import LATER_SECONDS, MAX_FAILURES, Supervisor, _Running
 
 ONE, OTHER = Owner(key="one", folder="one"), Owner(key="other", folder="other")
 
@@ -127,3 +128,18 @@ def test_of_two_batches_one_is_each_owners(
     first, second, others = create(store), create(store), create(store, OTHER)
     assert supervisor._begin([first, second, others]) == [second]
     assert started == [first, others]
+
+
+def test_a_batch_is_not_ended_while_its_killed_driver_may_write(store: Store, supervisor: Supervisor) -> None:
+    record = create(store)
+    parts = Parts(store.parts_of(record), "digest")
+    parts.add([answer("first")])
+    store.cancel(ONE, record.batch.id)
+    (read_before,) = supervisor._unfinished()
+    supervisor._not_before[record.batch.id] = time.monotonic() + LATER_SECONDS
+    assert supervisor._begin([read_before]) == [read_before]
+    finish(store, record, parts, "completed")  # by the driver, in its last moment
+    supervisor._not_before.clear()
+    assert supervisor._begin([read_before]) == []
+    batch = store.batch(ONE, record.batch.id)
+    assert batch.status == "completed" and batch.output_file_id is not None
