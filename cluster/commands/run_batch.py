@@ -52,6 +52,8 @@ def _run(options: argparse.Namespace) -> None:
     source, output = place.at(options.input_file), place.at(options.output_file)
     if not source.is_file:
         raise InvalidConfig(f"input_file={options.input_file}: there is no such file")
+    if output.is_folder:
+        raise InvalidConfig(f"output_file={options.output_file} is a folder; name a file")
     parts = place(output.filesystem, f"{output.path}.parts")  # a URI goes on behind its path
     if options.output_tmp_dir:
         parts = place.at(options.output_tmp_dir)

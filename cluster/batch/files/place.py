@@ -43,6 +43,10 @@ class Place:
         return bool(self.filesystem.get_file_info(self.path).type == FileType.File)
 
     @property
+    def is_folder(self) -> bool:
+        return bool(self.filesystem.get_file_info(self.path).type == FileType.Directory)
+
+    @property
     def num_bytes(self) -> int:
         return int(self.filesystem.get_file_info(self.path).size or 0)
 
