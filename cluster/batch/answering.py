@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cluster.batch.doors import Door, Open, Unreachable
+from cluster.batch.doors import Door, KeyRefused, Open, Unreachable
 from cluster.batch.files.index import lines_of
 from cluster.batch.files.lines import MAX_LINE_BYTES, Asked, BadLine, Reply, answer_line, failure_line, read_line
 from cluster.batch.files.place import Place
@@ -19,14 +19,17 @@ ANSWERS = "answers"  # the column with a chunk's answers, one line for each
 
 
 class ServerLost(SquadronError):
-    """No line was answered for long; the batch may be started again, and goes on."""
+    """No line was answered for long, or none will be with this API key; the batch may be started
+    again, and goes on.
+    """
 
 
 class Answerer:
     """Answers all lines of a chunk at once, and of all its chunks together as many as it is told.
 
     What the server refuses for now (429, 503), and what did not reach it (502), is sent again.
-    Raises ServerLost if no line at all was answered for `patience` seconds.
+    Raises ServerLost if no line at all was answered for `patience` seconds, and if the server does
+    not take the API key.
     """
 
     def __init__(self, source: Place, door: Door, concurrency: int, patience: float, url: str | None) -> None:
@@ -75,6 +78,8 @@ class Answerer:
                 reply = await self._open.post(asked.url, bytes(asked.body))
             except Unreachable as error:
                 reason = str(error)
+            except KeyRefused as error:
+                raise ServerLost(str(error)) from None
             if reply is not None and reply.status not in LATER:
                 self._last_answer = time.monotonic()
                 return reply

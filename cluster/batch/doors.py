@@ -13,6 +13,7 @@ from engine.errors import in_a_line
 
 CONNECT_SECONDS = 30.0
 SILENCE_SECONDS = 3600.0  # for the whole of an answer
+UNAUTHORIZED = 401
 _REQUEST_ID = "x-request-id"
 _RETRY_AFTER = "retry-after"
 
@@ -21,11 +22,15 @@ class Unreachable(Exception):
     """Nothing answered; another try may succeed."""
 
 
+class KeyRefused(Exception):
+    """The server would refuse every line; with another API key it may answer them."""
+
+
 class Open(Protocol):
     """An open door. Lives in one event loop."""
 
     async def post(self, url: str, body: bytes) -> Reply:
-        """Raises Unreachable."""
+        """Raises Unreachable, KeyRefused."""
 
 
 class Door(Protocol):
@@ -73,9 +78,12 @@ class _Http:
     async def post(self, url: str, body: bytes) -> Reply:
         try:
             async with self._session.post(self._base_url + url, data=body) as response:
-                return _reply(response.status, await response.read(), dict(response.headers))
+                reply = _reply(response.status, await response.read(), dict(response.headers))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(in_a_line(error)) from None
+        if reply.status == UNAUTHORIZED:
+            raise KeyRefused(f"the server does not take the API key: status {reply.status}: {reply.body[:200]!r}")
+        return reply
 
 
 class _Handle:

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.batch import answering
 from cluster.batch.answering import ANSWERS, Answerer, ServerLost
-from cluster.batch.doors import Unreachable
+from cluster.batch.doors import KeyRefused, Unreachable
 from cluster.batch.files.index import read_index
 from cluster.batch.files.lines import Reply
 from cluster.batch.files.place import Place
@@ -21,7 +21,7 @@ from cluster.batch.files.place import Place
 class Door:
     """Answers each body with what `says` has for it, the last one again and again."""
 
-    says: dict[str, list[Reply | Unreachable]]
+    says: dict[str, list[Reply | Unreachable | KeyRefused]]
     asked: list[str] = field(default_factory=list)
 
     def open(self) -> "Door":
@@ -32,7 +32,7 @@ class Door:
         self.asked.append(name)
         replies = self.says[name]
         reply = replies.pop(0) if len(replies) > 1 else replies[0]
-        if isinstance(reply, Unreachable):
+        if isinstance(reply, Exception):
             raise reply
         return reply
 
@@ -87,3 +87,9 @@ def test_a_proxy_whose_server_was_lost_is_asked_again(tmp_path: Path) -> None:
 def test_a_server_that_answers_nothing_for_long_is_lost(tmp_path: Path, says: Reply | Unreachable, told: str) -> None:
     with pytest.raises(ServerLost, match=f"nothing was answered for 0.01 s; last: {told}"):
         answered(tmp_path, Door({"a": [says]}), [line("a")], patience=0.01)
+
+
+def test_a_key_that_is_not_taken_answers_no_line(tmp_path: Path) -> None:
+    door = Door({"a": [Reply(200, b'{"a":1}')], "b": [KeyRefused("the key")]})
+    with pytest.raises(ServerLost, match="the key"):
+        answered(tmp_path, door, [line("a"), line("b")])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from cluster.batch.doors import HttpDoor, Unreachable
+from cluster.batch.doors import HttpDoor, KeyRefused, Unreachable
 from cluster.batch.files.lines import Reply
 
 
@@ -17,10 +17,14 @@ async def said(request: web.Request) -> web.Response:
     return web.Response(status=503, text=told, headers={"Retry-After": "7", "X-Request-Id": "r1"})
 
 
-async def with_server(ask: Any) -> Any:
+async def refused(_: web.Request) -> web.Response:
+    return web.json_response({"error": {"code": "invalid_api_key"}}, status=401)
+
+
+async def with_server(ask: Any, says: Any = said) -> Any:
     """What `ask` makes of a server's URL."""
     application = web.Application()
-    application.router.add_post("/v1/completions", said)
+    application.router.add_post("/v1/completions", says)
     runner = web.AppRunner(application)
     await runner.setup()
     try:
@@ -57,3 +61,8 @@ def test_nothing_that_listens_is_unreachable() -> None:
     url = run(with_server(url_of))
     with pytest.raises(Unreachable, match=r"Connect call failed|Connection refused"):
         run(asked(url))
+
+
+def test_a_key_that_the_server_does_not_take_is_no_answer_of_the_line() -> None:
+    with pytest.raises(KeyRefused, match=r"does not take the API key: status 401: .*invalid_api_key"):
+        run(with_server(asked, refused))
