@@ -135,7 +135,8 @@ class LLM:
     def update_weights(self, weights: GivenWeights, version: str | None = None) -> str:
         """Compute with these weights from now on: those of a checkpoint's folder, or whole tensors
         by the model's names, of which a copy is kept. Every rank has them when this returns; the
-        version's name, which is its number if `version` is None. Cached prefixes are forgotten.
+        version's name; if `version` is None, its number, or the next one that nobody has given as
+        a name. Cached prefixes are forgotten.
 
         Raises InvalidConfig naming what is wrong: then nothing has changed.
         """

@@ -3,6 +3,7 @@
 import importlib
 import os
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class OfflineWeights:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._num_updates = 0
+        self._versions: set[str] = set()  # those that there were
 
     @property
     def version(self) -> str | None:
@@ -43,7 +45,12 @@ class OfflineWeights:
 
     def update(self, given: GivenWeights, version: str | None) -> str:
         """See `LLM.update_weights`."""
-        new = checked_weights(self._engine.config, given, version or str(self._num_updates + 1))
+        new = checked_weights(self._engine.config, given, version or self._next_version())
         self._engine.controls.update_weights(new, "keep").result()
         self._num_updates += 1
+        self._versions.add(new.version)
         return new.version
+
+    def _next_version(self) -> str:
+        """Its number, or the first one behind it that no caller has given as a name."""
+        return next(name for name in map(str, count(self._num_updates + 1)) if name not in self._versions)

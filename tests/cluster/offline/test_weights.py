@@ -126,3 +126,13 @@ def resident() -> int:
     """Bytes of this process' memory."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096
+
+
+def test_a_number_that_a_caller_has_given_names_no_other_version(perturbed: tuple[Path, dict[str, Tensor]]) -> None:
+    folder, tensors = perturbed
+    with LLM(model=str(DEMO), **OPTIONS) as llm:
+        assert [llm.update_weights(folder, "2"), llm.update_weights(tensors), llm.update_weights(DEMO)] == [
+            "2",
+            "3",
+            "4",
+        ]
