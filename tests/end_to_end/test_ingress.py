@@ -258,9 +258,14 @@ def test_a_signal_to_every_process_leaves_nothing(pair: tuple[Server, Server]) -
 
 def only_haproxy(command: Server) -> int:
     """Once an earlier one is gone: where a gateway has been replaced, another one takes over."""
-    wait_until(lambda: len(command.pids("haproxy -db")) == 1, "there are several")
-    (pid,) = command.pids("haproxy -db")
-    return pid
+    found: list[int] = []
+
+    def is_one() -> bool:
+        found[:] = command.pids("haproxy -db")
+        return len(found) == 1
+
+    wait_until(is_one, "there are several")
+    return found[0]
 
 
 def is_open(command: Server) -> bool:

@@ -40,7 +40,7 @@ def test_of_one_process(hub: SmallHub, configs: tuple[EngineConfig, EngineConfig
         all_fetched(configs)
     assert WEIGHTS not in hub.sent
     here = fetched(configs[0])
-    with pytest.raises(InvalidConfig, match=rf"^{OTHER} at \w+ takes 6"):
+    with pytest.raises(InvalidConfig, match=rf"^model {OTHER}: {OTHER} at \w+ takes 6"):
         all_fetched(configs)
     assert all_fetched([configs[0]] * 2) == (here, here)
 
