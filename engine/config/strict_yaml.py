@@ -12,8 +12,8 @@ class Twice(yaml.constructor.ConstructorError):  # type: ignore[misc]  # it come
 
 
 def load(text: str) -> Any:
-    """Plain values, as `yaml.safe_load` makes them; raises Problem, with the place of what
-    is wrong as `problem_mark`.
+    """Plain values, as `yaml.safe_load` makes them; raises Problem, with the place of what is wrong
+    as `problem_mark`.
     """
     return yaml.load(text, _Loader)
 

@@ -175,12 +175,8 @@ async def test_many_streams_over_one_connection(make_gateway) -> None:
 async def test_a_request_waits_while_its_replica_reads_nothing(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     replica = Replica()
     gateway = await make_gateway(replica)
-    await replica.client.connect(gateway._connections.address)
-    replica.client.report(report("stuck"))
-    monkeypatch.setattr(calls, "MAX_UNSENT_BYTES", -1)
     async with asyncio.timeout(SECONDS):
-        while not gateway._connections.reports():
-            await asyncio.sleep(0)
+        await read_nothing(gateway, replica, monkeypatch)
         asked = asyncio.create_task(tokens(gateway))
         while [journal.attempt for journal in gateway._journals] != [2]:
             await asyncio.sleep(0)
@@ -436,18 +432,23 @@ async def test_an_abort_ends_a_request_whose_replica_reads_nothing(
 ) -> None:
     replica = Replica()
     gateway = await make_gateway(replica, patience=1.0)
-    await replica.client.connect(gateway._connections.address)
-    replica.client.report(report("stuck"))
-    monkeypatch.setattr(calls, "MAX_UNSENT_BYTES", -1)
     async with asyncio.timeout(SECONDS):
-        while not gateway._connections.reports():
-            await asyncio.sleep(0)
+        await read_nothing(gateway, replica, monkeypatch)
         task = asyncio.create_task(collect_reasons(gateway))
         while [journal.attempt for journal in gateway._journals] != [2]:
             await asyncio.sleep(0)
         gateway.abort("mine")
         assert await task == ["abort"]
     assert replica.requests == []
+
+
+async def read_nothing(gateway: Gateway, replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connect the replica as one whose socket takes no more."""
+    await replica.client.connect(gateway._connections.address)
+    replica.client.report(report("stuck"))
+    monkeypatch.setattr(calls, "MAX_UNSENT_BYTES", -1)
+    while not gateway._connections.reports():
+        await asyncio.sleep(0)
 
 
 async def collect_reasons(gateway: Gateway) -> list[str | None]:
