@@ -19,7 +19,7 @@ from cluster.api.errors import ApiError
 from cluster.api.service import NOBODY, Arriving
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.delta_channel.messages import EngineReport
-from engine.admission.queue_limits import NOTHING, Load, Room, check_room
+from engine.admission.queue_limits import NOTHING, Load, Room, check_room, waiting_load
 from engine.errors import Overloaded
 from engine.request import NO_KEY, Share
 
@@ -34,7 +34,7 @@ TOLD_PART = 0.75  # of the queue: if less of it is free, HAProxy is told how muc
 class _Fill:
     """What all connected engines reported."""
 
-    waiting: Load
+    waiting: Load  # for a first token
     beginning: Load  # that has places, and no token yet
     queued: float  # sequences of those that no place is free for
     free: Load  # places and cache that nothing waits for
@@ -154,12 +154,11 @@ class Door:
         known = [(report.limits, report.stats) for report in self._reports()]
         limited = [(limits, stats) for limits, stats in known if limits is not None]
         if limited:
-            frees = [limits.free(stats) for limits, stats in limited]
-            free, wanted = sum(frees, NOTHING), [stats.num_seqs_waiting for _, stats in limited]
+            free = sum((limits.free(stats) for limits, stats in limited), NOTHING)
             self._last = _Fill(
-                Load(sum(wanted), sum(stats.num_waiting_tokens for _, stats in limited)),
+                sum((waiting_load(stats) for _, stats in limited), NOTHING),
                 sum((Load(stats.num_seqs_beginning, stats.num_beginning_tokens) for _, stats in limited), NOTHING),
-                sum(max(num - each.num_seqs, 0) for num, each in zip(wanted, frees, strict=True)),
+                sum(limits.num_queued(stats) for limits, stats in limited),
                 free,
                 sum((limits.max_waiting for limits, _ in limited), free),
                 sum(limits.max_waiting.num_seqs for limits, _ in limited),

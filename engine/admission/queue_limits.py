@@ -69,14 +69,31 @@ class QueueLimits:
         return cls(Load(num_seqs or math.inf, num_tokens or math.inf), config.max_num_seqs, config.block_size)
 
     def free(self, stats: EngineStats) -> Load:
-        """What is there for those that wait: the empty places and the free cache, unless the cache
-        is what they wait for. What they are given may still take a while: a step computes only so
-        much of their prompts.
+        """What is there for those that wait for a first token: the places and the cache that are
+        empty, and not for those that return, unless the cache is what they wait for. What they are
+        given may still take a while: a step computes only so much of their prompts.
         """
+        free = self._free(stats)
+        num_seqs = max(free.num_seqs - stats.num_seqs_returning, 0)
+        return Load(num_seqs, max(free.num_tokens - stats.num_returning_tokens, 0))
+
+    def num_queued(self, stats: EngineStats) -> float:
+        """Sequences, those that return too, that no place is free for."""
+        return max(stats.num_seqs_waiting - self._free(stats).num_seqs, 0)
+
+    def _free(self, stats: EngineStats) -> Load:
         num_tokens = stats.num_free_gpu_blocks * self.block_size
         if stats.num_requests_swapped or stats.num_waiting_tokens > num_tokens:
             return NOTHING
         return Load(max(self.num_places - stats.num_seqs_running, 0), num_tokens)
+
+
+def waiting_load(stats: EngineStats) -> Load:
+    """What waits for its first token. What has had one returns, after a loss or a preemption: it
+    was let in before.
+    """
+    num_seqs = stats.num_seqs_waiting - stats.num_seqs_returning
+    return Load(num_seqs, stats.num_waiting_tokens - stats.num_returning_tokens)
 
 
 def check_room(room: Load, waiting: Load, more: Load) -> None:
@@ -106,8 +123,7 @@ class Arriving:
 
     def check(self, limits: QueueLimits, stats: EngineStats, more: Load) -> None:
         """Raises Overloaded if there is no room for it."""
-        waiting = self._load + Load(stats.num_seqs_waiting, stats.num_waiting_tokens)
-        check_room(limits.max_waiting + limits.free(stats), waiting, more)
+        check_room(limits.max_waiting + limits.free(stats), self._load + waiting_load(stats), more)
 
     def enter(self, limits: QueueLimits | None, stats: EngineStats, more: Load) -> None:
         """Let it in; raises Overloaded unless it has no limits."""

@@ -3,7 +3,7 @@
 import logging
 import threading
 
-from engine.admission.queue_limits import Arriving, Load, QueueLimits, load_of
+from engine.admission.queue_limits import NOTHING, Arriving, Load, QueueLimits, load_of
 from engine.core.llm_engine import LLMEngine
 from engine.errors import DEADLINE_EXCEEDED, FINGERPRINT_CHANGED, EngineDead, SquadronError
 from engine.frontend.commands import Commands
@@ -164,6 +164,9 @@ class EngineThread:
 
 
 def _load_of(arrival: Arrival) -> Load:
+    """What it adds to what waits for a first token."""
+    if not _may_be_refused(arrival.request):
+        return NOTHING
     return load_of(arrival.request, len(arrival.prompt_token_ids))
 
 

@@ -185,7 +185,7 @@ class Recorder:
         num_beginning, num_beginning_tokens = self._count_beginning()
         return EngineStats(
             num_requests_running=len(queues.running_groups),
-            num_requests_waiting=queues.waiting.num_requests + num_aside,
+            num_requests_waiting=queues.waiting.counted.num_requests + num_aside,
             num_requests_swapped=len(queues.swapped_groups),
             num_seqs_running=queues.num_places,
             num_seqs_waiting=queues.num_places_wanted,
@@ -194,7 +194,9 @@ class Recorder:
             num_beginning_tokens=num_beginning_tokens,
             num_requests_fetching=num_fetching,
             num_requests_fetched=num_fetched,
-            num_waiting_tokens=queues.waiting.num_tokens + num_aside_tokens,
+            num_waiting_tokens=queues.waiting.counted.num_tokens + num_aside_tokens,
+            num_seqs_returning=queues.waiting.returning.num_places,
+            num_returning_tokens=queues.waiting.returning.num_tokens,
             num_requests_finished=self._num_finished,
             num_seqs_finished=queues.num_seqs_finished,
             num_gpu_blocks=blocks.device.num_usable,

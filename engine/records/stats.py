@@ -20,6 +20,8 @@ class EngineStats:
     num_requests_fetching: int  # current, of those waiting: for what the third tier has of their prompts
     num_requests_fetched: int  # current, of those waiting: it has been read
     num_waiting_tokens: int  # current, of the prompts of waiting requests
+    num_seqs_returning: int  # current, of those waiting: that have had a token, and lost their place
+    num_returning_tokens: int  # current, of the prompts of these requests
     num_requests_finished: int  # ended in whichever way
     num_seqs_finished: int
     num_gpu_blocks: int  # usable

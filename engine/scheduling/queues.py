@@ -39,7 +39,7 @@ class Queues:
     @property
     def num_places_wanted(self) -> int:
         """By the waiting lanes, and those that are set aside."""
-        return self.waiting.num_places + self._num_aside
+        return self.waiting.counted.num_places + self._num_aside
 
     @property
     def num_admissible_blocks(self) -> int:

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from engine.scheduling.sequence import Lane, SequenceGroup, Status
+from engine.scheduling.waiting.counted import Counted, Returning
 from engine.scheduling.waiting.fair_shares import FairShares
 
 T = TypeVar("T")
@@ -74,15 +75,9 @@ class WaitingQueue:
         self.is_shut = False
         self.shares = FairShares()
         self._by_key: dict[str | None, _KeyQueue] = {}  # by key; none is empty
-        self._num_lanes: Counter[SequenceGroup] = Counter()
-        self.num_places = 0  # that they want
-        self.num_tokens = 0  # of their prompts
+        self.counted = Counted()
+        self.returning = Returning()
         self.adapters = Counter[str]()  # lanes, by the name of their adapter
-
-    @property
-    def num_requests(self) -> int:
-        """With one lane or more in the queue."""
-        return len(self._num_lanes)
 
     def __len__(self) -> int:
         return sum(len(queue) for of_key in self._by_key.values() for queue in of_key.all)
@@ -97,10 +92,8 @@ class WaitingQueue:
         insert(self._by_key.setdefault(request.share.key, _KeyQueue()).queue_of(lane), lane)
         if request.adapter is not None:
             count(self.adapters, request.adapter.name, 1)
-        self.num_places += lane.num_places
-        self._num_lanes[lane.group] += 1
-        if self._num_lanes[lane.group] == 1:
-            self.num_tokens += len(lane.group.prompt_token_ids)
+        self.counted.add(lane)
+        self.returning.look_at(lane)
 
     def remove(self, lane: Lane) -> None:
         request = lane.group.request
@@ -111,11 +104,8 @@ class WaitingQueue:
         self.shares.leave(request)
         if request.adapter is not None:
             count(self.adapters, request.adapter.name, -1)
-        self.num_places -= lane.num_places
-        self._num_lanes[lane.group] -= 1
-        if not self._num_lanes[lane.group]:
-            del self._num_lanes[lane.group]
-            self.num_tokens -= len(lane.group.prompt_token_ids)
+        self.counted.remove(lane)
+        self.returning.forget(lane)
 
     def set_may_pass(self, group: SequenceGroup, *, may_pass: bool) -> None:
         """Set whether a group's lanes are admitted when the queue is closed; they need not be in it

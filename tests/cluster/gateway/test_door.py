@@ -53,6 +53,14 @@ def request(num_tokens: int = 10, resume: Resume = Resume()) -> Request:  # noqa
     return Request("r", [1] * num_tokens, SamplingParams(), resume=resume)
 
 
+def test_what_an_engine_takes_over_is_nobodys_queue() -> None:
+    """Streams of an engine that was lost wait in the next one, and shut out no new request."""
+    assert not Engines(full()).is_open()
+    taken_over = {"num_seqs_running": 0, "num_seqs_returning": 3, "num_returning_tokens": 30}
+    assert Engines(full(**taken_over)).is_open()
+    assert not Engines(full(**taken_over | {"num_seqs_waiting": 6, "num_waiting_tokens": 60})).is_open()
+
+
 def test_what_arrives_counts_as_what_waits() -> None:
     door = Engines(report()).door  # two places are free, and three may wait
     for num, is_open in ((4, True), (5, False)):

@@ -70,6 +70,22 @@ def test_choices_whose_prompt_is_being_computed_hold_nobody_up() -> None:
         Arriving().enter(limits(max_num_queued_reqs=1), stats, Load(5, 20))
 
 
+def test_what_returns_leaves_the_queue_as_it_was() -> None:
+    """After a loss everything that ran waits; new requests find the queue's room."""
+    full = {"num_seqs_running": 0, "num_free_gpu_blocks": 100}
+    lost = {"num_seqs_waiting": 8, "num_waiting_tokens": 1500, "num_seqs_returning": 8, "num_returning_tokens": 1500}
+    stats, its = replace(STATS, **full, **lost), limits(max_num_queued_reqs=2, max_num_queued_tokens=50)
+    assert its.free(stats) == Load(0, 100) and its.num_queued(stats) == 0
+    assert its.num_queued(replace(stats, num_seqs_waiting=11)) == 3
+    arriving = Arriving()
+    arriving.enter(its, stats, Load(1, 100))
+    with pytest.raises(Overloaded, match="requests of 100 tokens wait already"):
+        arriving.enter(its, stats, Load(1, 51))
+    arriving.enter(its, stats, Load(1, 50))
+    with pytest.raises(Overloaded, match="2 sequences wait already"):
+        arriving.enter(its, stats, Load(1, 0))
+
+
 def test_room_is_counted_in_requests_and_in_tokens() -> None:
     check_room(Load(4, 100), Load(3, 90), Load(1, 10))
     with pytest.raises(Overloaded, match=r"3 sequences wait already \(max_num_queued_reqs"):

@@ -327,6 +327,9 @@ def check_engine(engine: LLMEngine) -> None:
     groups = {lane.group for lane in (*queues.waiting, *queues.running, *queues.swapped)}
     aside = {lane for group in groups | {*engine.scheduler.third_tier.fetching} for lane in group.aside}
     assert queues.num_places_wanted == sum(lane.num_places for lane in (*queues.waiting, *aside))
+    stats = engine.stats()
+    assert 0 <= stats.num_seqs_returning <= stats.num_seqs_waiting
+    assert 0 <= stats.num_returning_tokens <= stats.num_waiting_tokens
     device: dict[int, int] = {}
     host: dict[int, int] = {}
     for lane in (*queues.waiting, *queues.running, *queues.swapped):

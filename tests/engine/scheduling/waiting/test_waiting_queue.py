@@ -28,12 +28,12 @@ def test_a_shut_door_holds_back_those_who_may_not_pass() -> None:
 
 def test_a_request_counts_once_until_the_last_of_its_lanes_has_left() -> None:
     queue = queue_of("a", "b", n=3)
-    assert len(queue) == 6 and queue.num_requests == 2
+    assert len(queue) == 6 and queue.counted.num_requests == 2
     first, *others = [lane for lane in queue if lane.group.request.id == "a"]
     queue.remove(first)
-    assert queue.num_requests == 2
+    assert queue.counted.num_requests == 2
     for lane in others:
         queue.remove(lane)
-    assert queue.num_requests == 1
+    assert queue.counted.num_requests == 1
     queue.add(first)
     assert queue.first() is first, "in its old place"
