@@ -55,7 +55,7 @@ $(STAMP) $(SERVING):
 		$(PIP) --no-compile --constraint constraints.txt torch; }
 	@echo "Installing Squadron and its dependencies, about a minute ..."
 	@$(PIP) --no-compile --constraint constraints.txt --editable '.$(EXTRAS)'
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # pip would do it with one core
+	@test "$(COMPILE)" = no || $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # pip would do it with one core
 	@rm -f $(filter-out $(STAMP) $(SERVING),$(wildcard $(VENV)/installed-* $(VENV)/serving-*)) && touch $@
 
 # A torch for CUDA has brought its own; one for CPUs has none, and the kernels are interpreted and compiled all the same.

@@ -35,6 +35,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*SQUADRON, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=180)
 
 
+@pytest.mark.long  # else: tests/cluster/commands/test_generate.py
 def test_generate_answers() -> None:
     done = run("generate", str(DEMO), "--prompt", "What is 17 + 25?", "--prompt", "What is 2 + 2?", "--device", "cpu")
     assert (done.returncode, done.stdout.splitlines()) == (0, ["42", "4"]), done.stderr

@@ -48,7 +48,9 @@ SPECULATIVE = {
     "drafts, TP=2 × PP=2": SPECULATION | SHARDED["TP=2 × PP=2"],
 }
 ALL = VARIANTS | SHARDED | SPECULATIVE
+BACKENDS = {"reference": REFERENCE, "kernels": KERNELS}
 BETWEEN = ("TP=1 × PP=4", "TP=4 × PP=1", "TP=2 × PP=4", "TP=4 × PP=2")  # between those that are run always
+ALWAYS = ("in company", "a small cache, swapped", "TP=2 × PP=2")  # on the reference backend
 
 
 def requests():
@@ -59,7 +61,7 @@ def requests():
     return made
 
 
-@pytest.fixture(scope="module", params=[REFERENCE, KERNELS], ids=["reference", "kernels"])
+@pytest.fixture(scope="module")
 def alone(request):
     """Backend, dtype, what is compared, and each request's answer when it is the only one."""
     backend, dtype, essence = request.param
@@ -67,9 +69,18 @@ def alone(request):
         yield backend, dtype, essence, [essence(answers(engine, [single])[0]) for single in requests()]
 
 
+def is_long(backend, name):
+    return name in BETWEEN or (backend == "reference" and name not in ALWAYS)
+
+
 @pytest.mark.parametrize(
-    "variant",
-    [pytest.param(variant, id=name, marks=[pytest.mark.long] * (name in BETWEEN)) for name, variant in ALL.items()],
+    ("alone", "variant"),
+    [
+        pytest.param(how, variant, id=f"{backend}-{name}", marks=[pytest.mark.long] * is_long(backend, name))
+        for backend, how in BACKENDS.items()
+        for name, variant in ALL.items()
+    ],
+    indirect=["alone"],
 )
 def test_the_answers_are_those_given_alone(alone, variant):
     backend, dtype, essence, expected = alone
@@ -82,6 +93,11 @@ def test_the_answers_are_those_given_alone(alone, variant):
         assert stats.num_preemptions_swap + stats.num_preemptions_recompute > 0
 
 
+@pytest.mark.parametrize(
+    "alone",
+    [pytest.param(REFERENCE, id="reference", marks=pytest.mark.long), pytest.param(KERNELS, id="kernels")],
+    indirect=True,
+)
 def test_resumed_at_every_fourth_token(alone):
     backend, dtype, essence, _ = alone
     with demo_engine(ops_backend=backend, dtype=dtype) as engine:

@@ -71,15 +71,15 @@ def test_waiting_and_swapped_sequences_are_told() -> None:
 
 def test_it_is_bounded_however_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STEP_SECONDS", -1.0)  # all steps are old
-    engine = make_engine(Knobs(num_blocks=4000, overrides={"max_num_seqs": 300, "max_num_queued_reqs": 0}))
-    for number in range(400):
+    engine = make_engine(Knobs(num_blocks=4000, overrides={"max_num_seqs": 100, "max_num_queued_reqs": 0}))
+    for number in range(150):
         add_request(engine, f"r{number}", prompt(20, number), ENDLESS)
     for _ in range(100):
         engine.step()
     seen = look(engine)
     assert (len(seen.steps), len(seen.running), len(seen.waiting)) == (NUM_OLD_STEPS, 64, 16)
     assert [record.step for record in seen.steps] == list(range(100 - NUM_OLD_STEPS, 100))
-    assert len(seen.tables) == 300 and np.count_nonzero(seen.tables[:, 0]) == 300
+    assert len(seen.tables) == 100 and np.count_nonzero(seen.tables[:, 0]) == 100
     monkeypatch.setattr(module, "STEP_SECONDS", 1e9)
     for _ in range(NUM_STEPS):
         engine.step()

@@ -18,7 +18,7 @@ from tests.engine.support.workloads import (
     was_refused,
 )
 
-NUM_WORKLOADS = 60
+NUM_WORKLOADS, NUM_SHARDS = 90, 3
 
 
 def drafting_knobs(rng):
@@ -27,10 +27,11 @@ def drafting_knobs(rng):
     return knobs
 
 
+@pytest.mark.parametrize("shard", [0, *(pytest.param(shard, marks=pytest.mark.long) for shard in range(1, NUM_SHARDS))])
 @pytest.mark.parametrize("is_right", [True, False])
-def test_answers_depend_on_the_request_alone(is_right):
+def test_answers_depend_on_the_request_alone(is_right, shard):
     num_drafts, num_right = 0, 0
-    for seed in range(NUM_WORKLOADS):
+    for seed in range(shard, NUM_WORKLOADS, NUM_SHARDS):
         rng = random.Random(seed)
         requests = random_requests(rng, rng.randint(1, 8))
         if is_right:  # the draft model has no adapters

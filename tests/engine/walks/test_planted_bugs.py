@@ -258,7 +258,7 @@ def newest_first(queue, lane):
 
 def jump_the_queue(self, lane):
     self._queue_of(lane).insert(0, lane)
-    self._num_lanes[lane.group] += 1
+    self.counted.add(lane)
 
 
 def share_blocks_with_other_adapters(request, original=engine.admission.admission._salt):
