@@ -45,5 +45,5 @@ def reload(shard: Shard, weights: Weights | None, *, has_draft: bool) -> Shard:
     """
     load_weights(shard.model, shard.config, shard.ranks, weights)
     if shard.draft is not None and shard.config.draft is not None and not has_draft:
-        read_draft(shard.draft, shard.config.draft, shard.model)
+        read_draft(shard.draft, shard.config.draft, shard.model, shard.max_model_len)
     return shard.with_sample(sample_weights(shard.config, weights))

@@ -18,18 +18,18 @@ def load_draft(config: EngineConfig, target: Decoder, max_model_len: int) -> Dec
     if (own := config.draft) is None:
         return None
     model = make_model(own, ModelConfig.load(own.model), _alone(target.device), target.device)
-    read_draft(model, own, target)
-    if max_model_len > model.config.max_positions:
-        model.cos_sin = cos_sin_table(model.config.rope, model.head_dim, max_model_len).to(target.device)
+    read_draft(model, own, target, max_model_len)
     return model
 
 
-def read_draft(model: Decoder, own: EngineConfig, target: Decoder) -> None:
+def read_draft(model: Decoder, own: EngineConfig, target: Decoder, max_model_len: int) -> None:
     """Give the draft model of `target`, which has none, the weights that `own` names. Raises
     InvalidConfig.
     """
     load_weights(model, own, _alone(target.device), None)
     model.head.num_logits = target.head.vocab_size
+    if max_model_len > model.config.max_positions:
+        model.cos_sin = cos_sin_table(model.config.rope, model.head_dim, max_model_len).to(target.device)
 
 
 def _alone(device: torch.device) -> Ranks:
