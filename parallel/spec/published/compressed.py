@@ -79,7 +79,7 @@ def _read_weights(form: str, weights: Fields, inputs: Fields | None, ignored: tu
         has_zeros=not is_symmetric,
         has_order=weights.get("actorder") in ("group", "dynamic"),
         shuffles=weights.get("actorder") in ("group", "dynamic"),
-        input_scale=rounds_inputs and inputs is not None and inputs.get("dynamic") is False,
+        input_scale=rounds_inputs and inputs is not None and not inputs.boolean("dynamic", False),
         ignored=ignored,
     )
 

@@ -92,7 +92,7 @@ class Scheme:
             extra = ("weight_shape", "input_scale")
         linears = [name.removesuffix(WEIGHT) for name in shapes if name.endswith(WEIGHT)]
         names = {f"{linear}.{part}" for linear in linears if self.is_quantized(linear) for part in extra}
-        return frozenset(names - shapes.keys())
+        return frozenset(names - self.forms(shapes).keys())
 
     def num_groups(self, num_in: int) -> int:
         """Scales of a row of num_in inputs."""

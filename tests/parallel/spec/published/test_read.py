@@ -155,6 +155,16 @@ def test_targets_name_what_is_quantized() -> None:
     assert scheme_of(config).is_quantized("model.layers.0.mlp.down_proj")
 
 
+def test_inputs_of_which_nothing_is_said_have_the_scale_that_is_stored() -> None:
+    """As compressed-tensors' own default has it."""
+    inputs = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "tensor"}
+    weights = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
+    scheme = scheme_of(compressed("int-quantized", weights, inputs))
+    assert scheme.input_scale
+    assert not scheme_of(compressed("int-quantized", weights, inputs | {"dynamic": True})).input_scale
+    assert f"{Q_PROJ}.input_scale" not in scheme.unused({f"{Q_PROJ}.weight": (896, 896)})
+
+
 @pytest.mark.parametrize("method", REFUSED)
 def test_other_formats_are_refused_by_name(method: str) -> None:
     with pytest.raises(UnsupportedModel, match=rf"quantized by {method}, which is not supported .*awq, gptq, comp"):
