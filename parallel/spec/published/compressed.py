@@ -39,7 +39,7 @@ def read_compressed(fields: Fields) -> Scheme:
         raise group.refusal("weights", None, "a description of the weights")
     if group.get("output_activations") is not None:
         raise group.refusal("output_activations", group.get("output_activations"), "null")
-    ignored = tuple(_pattern(name) for name in fields.names("ignore"))
+    ignored = _patterns(fields, "ignore")
     inputs = group.inner("input_activations")
     for args in (weights, inputs):
         if args is not None:
@@ -96,8 +96,15 @@ def _check_inputs(weights: Fields, inputs: Fields | None, is_packed: bool) -> No
     weights.require("strategy", "channel", "tensor")
 
 
-def _pattern(name: str) -> re.Pattern[str]:
-    return re.compile(rf"^(?:{name[3:]})" if name.startswith("re:") else rf"^{re.escape(name)}(\.|$)")
+def _patterns(fields: Fields, name: str) -> tuple[re.Pattern[str], ...]:
+    found = fields.names(name)
+    try:
+        return tuple(
+            re.compile(rf"^(?:{each[3:]})" if each.startswith("re:") else rf"^{re.escape(each)}(\.|$)")
+            for each in found
+        )
+    except re.error as error:
+        raise fields.refusal(name, str(error), "regular expressions") from None
 
 
 def _beside(group: Fields) -> tuple[re.Pattern[str], ...]:
@@ -105,5 +112,5 @@ def _beside(group: Fields) -> tuple[re.Pattern[str], ...]:
     targets = group.names("targets")
     if not targets or "Linear" in targets:
         return ()
-    wanted = "|".join(f"(?:{_pattern(target).pattern})" for target in targets)
+    wanted = "|".join(f"(?:{pattern.pattern})" for pattern in _patterns(group, "targets"))
     return (re.compile(rf"^(?!.*(?:{wanted}))"),)

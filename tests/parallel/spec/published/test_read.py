@@ -198,6 +198,7 @@ def test_other_formats_are_refused_by_name(method: str) -> None:
         (compressed("marlin-24", WEIGHTS, None), "format='marlin-24'"),
         (compressed("nvfp4-pack-quantized", WEIGHTS, None), "format='nvfp4-pack-quantized'"),
         (compressed("pack-quantized", WEIGHTS, {"num_bits": 8, "type": "int"}), "no rounding of inputs"),
+        (packed_with() | {"ignore": ["re:*q_proj"]}, "ignore='nothing to repeat.* is not supported; regular"),
         (packed_with() | {"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme="),
         (packed_with() | {"config_groups": {"a": {}, "b": {}}}, "config_groups='a, b' is not supported; one group is"),
     ],
