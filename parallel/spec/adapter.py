@@ -20,7 +20,8 @@ CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 MAX_RANK = 256
 
-_TENSOR = re.compile(r"base_model\.model\.(?:model\.)?(.+)\.lora_([AB])\.weight")
+PREFIX = "base_model.model."
+_TENSOR = re.compile(rf"{re.escape(PREFIX)}(?:model\.)?(.+)\.lora_([AB])\.weight")
 # Of adapter_config.json: what has no influence on the products of an adapter that was saved.
 _WITHOUT_INFLUENCE = frozenset(
     "auto_mapping base_model_name_or_path corda_config ensure_weight_tying ephemeral_gpu_offload eva_config "
@@ -124,14 +125,15 @@ def _pair(
         missing = "lora_B" if "A" in tensors else "lora_A"
         raise InvalidAdapter(f"{name} has no {missing}")
     num_out, num_in = weights[f"{name}.weight"]
-    rank = config.rank_of(name)
+    own = tensors["A"].removeprefix(PREFIX).removesuffix(".lora_A.weight")  # as it was called where it was trained
+    rank = config.rank_of(own)
     for half, shape in (("A", (rank, num_in)), ("B", (num_out, rank))):
         if tuple(shapes[tensors[half]]) != shape:
             found = list(shapes[tensors[half]])
             fits = len(found) == 2 and found[half == "B"] == rank
             whose = _other_model(config) if fits else ""
             raise InvalidAdapter(f"{tensors[half]} has shape {found}, not {list(shape)}{whose}")
-    return Pair(tensors["A"], tensors["B"], config.scale_of(name))
+    return Pair(tensors["A"], tensors["B"], config.scale_of(own))
 
 
 def _other_model(config: AdapterConfig) -> str:

@@ -42,6 +42,9 @@ def test_scales_are_those_of_peft(changes: dict[str, object], scale: float) -> N
 def test_a_model_without_its_head_names_its_layers_alone() -> None:
     shapes = {name.replace("model.model.", "model."): shape for name, shape in SHAPES.items()}
     assert list(pairs(config(), shapes, MODEL)) == ["model.layers.0.self_attn.q_proj"]
+    own = "layers.0.self_attn.q_proj"
+    (found,) = pairs(config(alpha_pattern={f"model.{own}": 9, f"^{own}": 2}), shapes, MODEL).values()
+    assert found.scale == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
