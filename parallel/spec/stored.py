@@ -14,6 +14,7 @@ from parallel.spec.published.scheme import Form, Shape
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 BODY = "model."
+EXPERTS = ".mlp.experts."  # in the names of tensors of which each is read by one rank of a stage
 FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}  # by safetensors' names
 DTYPE_BYTES = FLOAT_BYTES | {"I64": 8, "I32": 4, "I8": 1, "U8": 1, "F8_E4M3": 1}
 GIVEN_DTYPES = ("float32", "bfloat16", "float16")  # by torch's names

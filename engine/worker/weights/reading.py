@@ -13,7 +13,7 @@ from engine.worker.ranks import Ranks
 from parallel.decoder import Decoder
 from parallel.errors import InvalidCheckpoint
 from parallel.given.tensors import GivenTensors
-from parallel.spec.stored import refuse_published
+from parallel.spec.stored import EXPERTS, refuse_published
 
 
 def sample_weights(config: EngineConfig, weights: Weights | None) -> Sample:
@@ -58,5 +58,8 @@ def _unchanged(weights: Weights) -> str:
 def _load_folder(model: Decoder, folder: str, ranks: Ranks) -> None:
     # A stage's ranks share a node, so each tensor of its files is verified there once.
     manifest = Manifest.load(folder)
-    digests = {} if manifest is None else manifest.share(ranks.tp.rank, ranks.tp.size)
+    digests = {}
+    if manifest is not None:
+        digests = manifest.share(ranks.tp.rank, ranks.tp.size)
+        digests |= {name: digest for name, digest in manifest.tensors.items() if EXPERTS in name}
     model.load_weights(folder, digests)
