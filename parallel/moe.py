@@ -14,6 +14,7 @@ from torch import Tensor
 from ops.interface import Ops
 from ops.published import PublishedWeight
 from parallel.adapters.adapter import Factors, RowAdapters, ShardAdapter
+from parallel.errors import InvalidCheckpoint
 from parallel.groups.group import Group
 from parallel.linear import merged, share
 from parallel.mlp import GatedMLP
@@ -44,7 +45,12 @@ class MoE:
         # Never quantized: it is small, and its errors would change which experts are chosen.
         self.router = self.ops.prepare_linear(weights.read(f"{prefix}.gate.weight", slice(None)), quantization=None)
         experts = self._read_experts(weights, f"{prefix}.experts")
-        self.experts = self.ops.prepare_experts(experts, self.part.start, self.num_leaves)
+        try:
+            self.experts = self.ops.prepare_experts(experts, self.part.start, self.num_leaves)
+        except InvalidCheckpoint:
+            raise
+        except ValueError as error:  # of sizes or groups that the backend does not compute
+            raise InvalidCheckpoint(f"{prefix}.experts: {error}") from None
         if self.shared is not None:
             self.shared.load(weights, f"{prefix}.shared_expert")
             gate = weights.read(f"{prefix}.shared_expert_gate.weight", slice(None))

@@ -2,7 +2,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import ops
 from ops import reference
+from parallel.errors import InvalidCheckpoint
 from parallel.groups.group import Group
 from parallel.moe import MoE
 from parallel.spec.layer import MoEShape
@@ -70,3 +72,10 @@ def test_a_rank_has_its_own_experts_only() -> None:
     layer.load(random_weights(shape), "mlp")
     assert (layer.experts.first, len(layer.experts.weights), layer.experts.num_leaves) == (4, 4, 1)
     assert layer.router.shape == (16, HIDDEN)
+
+
+def test_experts_that_a_backend_does_not_compute_are_refused_with_the_layer() -> None:
+    shape = MoEShape(4, 2, 22, normalizes=True, shared_intermediate_size=0)
+    layer = MoE(shape, num_leaves=2, ops=ops.select("cpu", torch.device("cpu"), "int8"), group=Alone(0, 1))
+    with pytest.raises(InvalidCheckpoint, match=r"^mlp\.experts: experts of 48 and 22 columns: only multiples of 4"):
+        layer.load(random_weights(shape), "mlp")

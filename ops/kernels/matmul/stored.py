@@ -56,6 +56,8 @@ def stack(weights: Sequence[Any]) -> Stored:
     """Weights of one shape and form, one after the other. Raises ValueError; see
     `stack_published`.
     """
+    if len({type(weight) for weight in weights}) > 1:
+        raise ValueError("only some experts of a layer are quantized, which the triton backend does not compute")
     match weights[0]:
         case CodedWeight():
             return stack_published(weights)

@@ -151,6 +151,22 @@ def test_experts_of_small_groups(ops: Ops, device: torch.device) -> None:
     torch.testing.assert_close(found, want, rtol=1e-3, atol=1e-3)
 
 
+def test_experts_of_which_some_are_quantized(ops: Ops, device: torch.device) -> None:
+    """Likewise."""
+    common = {"dtype": torch.float32, "device": device, "size": 64}
+    coded = weight("int4", 2 * 64, 64, **common), weight("int4", 64, 64, **common)
+    experts = [coded, tuple(part.numbers() for part in coded)]
+    if ops.NAME.startswith("triton"):
+        with pytest.raises(ValueError, match="only some experts of a layer are quantized"):
+            ops.prepare_experts(experts, 0, 1)
+        return
+    x, weights = inputs(3, 64, torch.float32, device), torch.ones(3, 1, device=device)
+    ids = torch.tensor([[0], [1], [0]], dtype=torch.int32, device=device)
+    found = ops.experts_tree(x, ids, weights, ops.prepare_experts(experts, 0, 1))
+    want = reference.experts_tree(x, ids, weights, reference.prepare_experts(experts, 0, 1))
+    torch.testing.assert_close(found, want, rtol=1e-3, atol=1e-3)
+
+
 def test_weights_that_are_multiplied_together_share_the_groups_that_all_have() -> None:
     cpu = torch.device("cpu")
     first = weight("int4", 8, 256, dtype=torch.bfloat16, device=cpu, shuffled=True)
