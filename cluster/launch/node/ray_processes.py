@@ -116,7 +116,7 @@ def dead_raylets() -> set[int]:
     dead, parent = set(), str(os.getpid())
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has just ended
-            if (folder / "comm").read_text() == "raylet\n" and read_stat(int(folder.name))[:2] == ["Z", parent]:
+            if (folder / "comm").read_bytes() == b"raylet\n" and read_stat(int(folder.name))[:2] == ["Z", parent]:
                 dead.add(int(folder.name))
     return dead
 

@@ -41,7 +41,7 @@ def read_stat(pid: int) -> list[str]:
     """The fields of proc(5)'s stat after the process' name: state (T: stopped by a signal), parent,
     ...; raises OSError.
     """
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def read_facts(node_id: str, address: str) -> Facts:

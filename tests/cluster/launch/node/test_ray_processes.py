@@ -10,6 +10,7 @@ import pytest
 import ray
 from ray._private import services
 
+from cluster.launch.node.ray_processes import RayProcesses, dead_raylets
 from cluster.launch.packages import ROOT
 from cluster.launch.ray_cluster import ray_cluster
 from engine.errors import ClusterLost
@@ -39,6 +40,18 @@ def lose(program: str, name: str) -> None:
     assert str(lost.value) == f"Ray's {name} (process {victim}) has died"
     assert [title_of(pid) for pid in processes if is_alive(pid)] == []
     assert not folder.exists()
+
+
+def test_other_programs_may_have_any_name() -> None:
+    """Linux cuts it after 15 bytes, in the middle of a letter."""
+    program = f"open('/proc/self/comm', 'wb').write({'программа'.encode()[:15]!r}); print(flush=True); input()"
+    command = [sys.executable, "-S", "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline()
+        with RayProcesses().starting():
+            pass
+        assert dead_raylets() == set()
+        other.kill()
 
 
 @pytest.mark.long

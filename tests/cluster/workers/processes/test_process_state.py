@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from cluster.workers.processes.process_state import is_stopped, read_start_time
 
 SECONDS = 120.0
@@ -21,9 +23,10 @@ def test_a_stopped_process_is_known_by_its_start_too() -> None:
     assert read_start_time(child.pid) is None and not is_stopped(child.pid, start_time)
 
 
-def test_a_name_may_hold_anything() -> None:
-    """Such as what ends the name in /proc."""
-    program = "open('/proc/self/comm', 'w').write('a) T 1 (b'); print(flush=True); input()"
+@pytest.mark.parametrize("name", [b"a) T 1 (b", "программа".encode()[:15]], ids=["as the end", "half a letter"])
+def test_a_name_may_hold_anything(name: bytes) -> None:
+    """Such as what ends the name in /proc, or, where Linux cuts a program's name, half a letter."""
+    program = f"open('/proc/self/comm', 'wb').write({name!r}); print(flush=True); input()"
     command = [sys.executable, "-S", "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None and child.stdout.readline()
