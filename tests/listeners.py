@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
+import pytest
+
 LISTENING = "0A"  # the state, in /proc/net/tcp
+IPV6 = Path("/proc/net/if_inet6")
+IPV6_LOOPBACK = "::1"
+needs_ipv6 = pytest.mark.skipif(not IPV6.exists() or not IPV6.read_text(), reason="no interface has an IPv6 address")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,11 @@ def do_within(steps: Sequence[Callable[[], object]], seconds: float, *, needed: 
 
 
 def answers(address: str) -> bool:
-    """Whether anything listens at host:port. Of no host of a name that cannot be, as `a..b`."""
+    """Whether anything listens at host:port or [host]:port. Of no host of a name that cannot be, as
+    `a..b`.
+    """
     host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
     except (OSError, UnicodeError):

@@ -3,13 +3,24 @@
 import socket
 
 import pytest
+from ray._common.network_utils import build_address
 
 from cluster.launch.node.within import answers, do_within
+from tests.listeners import IPV6_LOOPBACK, needs_ipv6
 
 
 def test_an_address_answers_while_somebody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
+        assert answers(address)
+    assert not answers(address)
+
+
+@needs_ipv6
+def test_an_ipv6_address_may_stand_in_brackets() -> None:
+    """As Ray gives it."""
+    with socket.create_server((IPV6_LOOPBACK, 0), family=socket.AF_INET6) as listener:
+        address = build_address(IPV6_LOOPBACK, listener.getsockname()[1])
         assert answers(address)
     assert not answers(address)
 
