@@ -62,7 +62,7 @@ def open_store(host: str, port: int, is_master: bool, timeout: timedelta) -> TCP
         if not is_master:
             return TCPStore(host, port, timeout=timeout, wait_for_workers=False)
         # A listener of our own: the store's would listen on every address of the machine.
-        listener = socket.create_server((host, port))
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         port = listener.getsockname()[1]
         return TCPStore(
             host, port, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=listener.detach()

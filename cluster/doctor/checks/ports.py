@@ -31,7 +31,8 @@ class Listener:
     """
 
     def __init__(self, host: str) -> None:
-        self._socket = socket.create_server((host, 0), backlog=BACKLOG)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, 0), family=family, backlog=BACKLOG)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def port(self) -> int:

@@ -9,11 +9,20 @@ from torch._C._distributed_c10d import HashStore
 
 from parallel.errors import GroupError
 from parallel.groups.meeting import AbortableStore, open_store
+from tests.listeners import IPV6_LOOPBACK, needs_ipv6
 
 
 def test_no_meeting_point_is_an_error_that_names_it() -> None:
     with pytest.raises(GroupError, match=r"no meeting point at 127\.0\.0\.1:1"):
         open_store("127.0.0.1", 1, False, timedelta(seconds=1))
+
+
+@needs_ipv6
+def test_the_meeting_point_may_have_an_ipv6_address() -> None:
+    seconds = timedelta(seconds=30)
+    own = open_store(IPV6_LOOPBACK, 0, True, seconds)
+    open_store(IPV6_LOOPBACK, own.port, False, seconds).set("key", "text")
+    assert own.get("key") == b"text"
 
 
 def test_what_one_has_set_another_gets_under_the_same_prefix() -> None:

@@ -11,7 +11,7 @@ import pytest
 from cluster.doctor.checks import ports
 from cluster.doctor.checks.ports import Listener, check_reach, hear, hear_all
 from tests.cluster.doctor.made import nodes_with
-from tests.listeners import listeners_of
+from tests.listeners import IPV6_LOOPBACK, listeners_of, needs_ipv6
 
 HOST = "127.0.0.1"
 
@@ -37,6 +37,13 @@ def test_all_others_are_heard_however_many_they_are(listener: Listener) -> None:
     targets = [(HOST, listener.port())] * 300
     for _ in range(2):  # those that come late, too
         assert hear_all(targets) == [""] * 300
+
+
+@needs_ipv6
+def test_the_nodes_address_may_be_of_ipv6() -> None:
+    listener = Listener(IPV6_LOOPBACK)
+    assert hear((IPV6_LOOPBACK, listener.port())) == ""
+    listener.close()
 
 
 def test_what_is_not_heard(listener: Listener) -> None:
