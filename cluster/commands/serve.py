@@ -61,8 +61,8 @@ def _say_starting(start: Start, server: ServerOptions) -> None:
 def _say_ready(server: ServerOptions, ray: RayCluster, scheme: str) -> None:
     if server.insecure_no_key:
         print(f"No API key: anyone who can reach port {server.port} can send requests", flush=True)
-    url = f"{scheme}://{server.host}:{server.port}/v1"
-    print(f"Ready: {url} (Ray cluster {ray.address}); Ctrl-C ends it", flush=True)
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    print(f"Ready: {scheme}://{host}:{server.port}/v1 (Ray cluster {ray.address}); Ctrl-C ends it", flush=True)
     if ray.environment:
         variables = [f"{name}={value}" for name, value in ray.environment.items()]
         print("Other Ray jobs connect with", *variables, flush=True)
