@@ -26,21 +26,23 @@ def measure(options: argparse.Namespace) -> Outcome:
     counted, fails.
     """
     random = np.random.default_rng(options.seed)
-    works = random_works(random, options.num_prompts, options.input_len, options.output_len, options.vocab_size)
+    shape = options.input_len, options.output_len, options.vocab_size
+    works = random_works(random, options.num_prompts, *shape)
     arrivals = poisson_arrivals(random, options.num_prompts, options.request_rate)
-    exchanges, seconds = asyncio.run(_exchange(options, works, arrivals))
+    (trial,) = random_works(random, 1, *shape)  # of which the server may keep the prompt
+    exchanges, seconds = asyncio.run(_exchange(options, trial, works, arrivals))
     return outcome(exchanges, seconds, options.goodput)
 
 
 async def _exchange(
-    options: argparse.Namespace, works: Sequence[Work], arrivals: Sequence[float]
+    options: argparse.Namespace, trial: Work, works: Sequence[Work], arrivals: Sequence[float]
 ) -> tuple[list[Exchange], float]:
     """All exchanges in order of arrival, and the seconds from the first arrival to the last end."""
     async with Client(options.base_url, api_key=options.api_key, temperature=options.temperature) as client:
         model = options.model or await client.first_model()
-        trial = await client.complete(model, works[0], time.perf_counter())
-        if trial.error is not None:
-            raise InvalidConfig(f"{options.base_url} cannot be measured: {trial.error}")
+        tried = await client.complete(model, trial, time.perf_counter())
+        if tried.error is not None:
+            raise InvalidConfig(f"{options.base_url} cannot be measured: {tried.error}")
         slots = asyncio.Semaphore(options.max_concurrency or len(works))
         start = time.perf_counter()
         with progress(total=len(works), desc="requests") as bar:

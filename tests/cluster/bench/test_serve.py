@@ -85,6 +85,12 @@ class TestServe:
             (3, True, 0)
         }
 
+    def test_no_prompt_is_the_trials(self, server: Running) -> None:
+        """The server would have it in its cache."""
+        asked_of(server, "--num-prompts", "1", "--input-len", "32")
+        trial, measured = server.service.generated
+        assert trial.prompt != measured.prompt
+
     def test_failures_are_counted(self, server: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         refusal = ApiError(503, "too much waits", code="overloaded")
         script(server, 2, Script(texts=[], error=refusal))
