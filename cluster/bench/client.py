@@ -13,6 +13,7 @@ from engine.errors import InvalidConfig, in_a_line
 
 SILENCE_SECONDS = 300.0  # without data, after which a request fails
 CONNECT_SECONDS = 30.0
+WHOLE = ("length", "stop")  # reasons for which a whole answer ends
 SHOWN_BODY = 200  # characters shown of an answer that is not an OpenAI error
 
 
@@ -120,6 +121,8 @@ async def _read(stream: aiohttp.StreamReader, exchange: Exchange) -> None:
                 _take(line[5:].strip(), exchange, now)
     if exchange.error is None and (exchange.finish_reason is None or not exchange.num_output):
         exchange.error = "the stream ended without finish_reason and usage"
+    elif exchange.error is None and exchange.finish_reason not in WHOLE:
+        exchange.error = f"the answer ended with finish_reason {exchange.finish_reason!r}"
 
 
 def _take(data: bytes, exchange: Exchange, now: float) -> None:

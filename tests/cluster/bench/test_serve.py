@@ -141,6 +141,11 @@ class TestServe:
             (b"data: {}\n\ndata: [DONE]\n\n", "ended without finish_reason and usage"),
             (b"data: {\n\n", "DecodeError"),
             (b'data: {"error": {"message": "gone", "code": 5}}\n\n', "in the stream: gone"),
+            (
+                b'data: {"choices": [{"finish_reason": "abort"}], "usage": %s}\n\n'
+                % b'{"prompt_tokens": 3, "completion_tokens": 1}',
+                "the answer ended with finish_reason 'abort'",
+            ),
         ],
     )
     def test_a_stream_without_a_proper_end_is_no_success(self, ending: bytes, message: str) -> None:
