@@ -150,5 +150,7 @@ def _check_files(options: argparse.Namespace) -> None:
     for path in (options.output, options.plot):
         if path is not None and not path.parent.is_dir():
             raise InvalidConfig(f"cannot write {path}: there is no folder {path.parent}")
+        if path is not None and path.is_dir():
+            raise InvalidConfig(f"cannot write {path}: it is a folder")
     if options.plot is not None and options.plot.suffix != ".svg":
         raise InvalidConfig(f"cannot draw {options.plot}: plots are SVG, so the name ends in .svg")

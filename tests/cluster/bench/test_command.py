@@ -46,3 +46,8 @@ class TestCommand:
             bench("latency", "/nowhere", "--plot", str(tmp_path / "plot.png"))
         with pytest.raises(InvalidConfig, match="there is no folder"):
             bench("latency", "/nowhere", "--output", str(tmp_path / "none" / "result.json"))
+        folder = tmp_path / "folder.svg"
+        folder.mkdir()
+        for option in ("--output", "--plot"):
+            with pytest.raises(InvalidConfig, match=r"folder\.svg: it is a folder"):
+                bench("latency", "/nowhere", option, str(folder))
