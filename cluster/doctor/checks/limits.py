@@ -119,7 +119,9 @@ def _wrong_interfaces(node: NodeFacts, *, is_alone: bool) -> Iterator[tuple[str,
     names = {each.name for each in node.interfaces}
     for variable in CHOOSERS:
         wanted = node.environment.get(variable, "")
-        for name in filter(None, (part.strip("^= ") for part in wanted.split(","))):
+        if wanted.startswith("^"):  # all but these
+            continue
+        for name in filter(None, (part.strip("= ") for part in wanted.split(","))):
             if not any(each.startswith(name) for each in names):
                 yield (
                     f"{variable}={wanted} on {node.address}, which has {', '.join(sorted(names))}",

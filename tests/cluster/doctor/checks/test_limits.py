@@ -57,6 +57,11 @@ def test_interfaces(changes: dict[str, object], text: str) -> None:
     assert only(list(check_interfaces([GOOD, second(**changes)])), "failure").text.startswith(text)
 
 
+def test_interfaces_that_nccl_is_to_leave_out_need_not_exist() -> None:
+    node = second(environment={"NCCL_SOCKET_IFNAME": "^docker,virbr0"})
+    only(list(check_interfaces([GOOD, node])), "ok")
+
+
 def test_loopback_is_good_for_one_node() -> None:
     alone = replace(GOOD, address="127.0.0.1", interfaces=(Interface("lo", ("127.0.0.1",), 65536),))
     assert only(list(check_interfaces([alone])), "ok").text == "the nodes' addresses are those of lo"
