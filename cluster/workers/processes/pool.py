@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from cluster.workers.placement import Placement, free_resources, is_placed
 from cluster.workers.processes.process import ProcessStopped, WorkerProcess, warn_of_loss
@@ -130,12 +130,12 @@ class WorkerPool:
         for rank, process in enumerate(processes):
             try:
                 self._attach(process)
-            except RayActorError as error:
+            except RayError as error:
                 process.kill()
-                if error.actor_init_failed:
+                if isinstance(error, RayTaskError) or (isinstance(error, RayActorError) and error.actor_init_failed):
                     raise cause_of(rank, error) from None
-                # Killed as it started, perhaps because its node died: the next one is placed
-                # elsewhere.
+                # Killed as it started, perhaps because its node died or lacked memory: the next one
+                # may be placed elsewhere.
                 logger.warning("worker %d died while it started: %s", rank, reason_of(error))
             except ProcessStopped as error:
                 process.kill()

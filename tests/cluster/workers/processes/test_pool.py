@@ -17,7 +17,10 @@ from ray._private.ray_constants import KV_NAMESPACE_FUNCTION_TABLE
 from ray.exceptions import RayActorError
 from ray.experimental.internal_kv import _internal_kv_list
 
+from cluster.launch.packages import ROOT
+from cluster.launch.ray_cluster import ray_cluster
 from cluster.workers.placement import give_back, place
+from cluster.workers.processes import pool as pools
 from cluster.workers.processes.local_process import LocalProcess
 from cluster.workers.processes.pool import NoPlace, WorkerPool
 from cluster.workers.processes.process import WorkerProcess
@@ -245,3 +248,23 @@ def test_workers_that_ray_fails_at_once_are_not_started_over_and_over(
     pool.close()
     give_back(placement)
     assert 1 <= sum("died while it started" in line for line in caplog.messages) <= 6, "after 0.1, 0.2, 0.4, ... s"
+
+
+def test_workers_that_ray_ends_for_lack_of_memory_are_started_again() -> None:
+    """Whatever it calls that: of actors that died it has many errors."""
+    code = f"from {__name__} import fill_without_memory; fill_without_memory()"
+    environment = os.environ | {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search("worker 0 died while it started: OutOfMemoryError", done.stderr)
+
+
+def fill_without_memory() -> None:
+    pools.START_SECONDS = 3.0
+    with ray_cluster():
+        placement = place(make_config())
+        pool = WorkerPool(placement, 0, on_missing=lambda: None)
+        with pytest.raises(NoPlace):
+            pool.fill(3.0)
+        pool.close()
+        give_back(placement)
