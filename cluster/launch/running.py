@@ -11,7 +11,7 @@ from ray.serve.handle import DeploymentHandle
 from cluster.launch.node.within import answers, do_within
 from cluster.launch.proxies import Proxies
 from cluster.launch.replicas import DRAIN_SECONDS, STOP_SECONDS, Replicas
-from cluster.launch.serve_calls import end_serve, run
+from cluster.launch.serve_calls import close_if_alone, end_serve, run
 from engine.errors import ClusterLost
 
 CLOSE_SECONDS = 5.0  # for Serve's proxies, which still send what gateways have ended
@@ -44,6 +44,6 @@ def running(application: serve.Application, address: str, *, ends_serve: bool) -
             needed = ray.get_runtime_context().gcs_address if ends_serve or not address else address
             do_within(steps, DRAIN_SECONDS + STOP_SECONDS, needed=needed)
             if ends_serve:
-                do_within([lambda: end_serve(proxies)], CLOSE_SECONDS + SERVE_SECONDS, needed=needed)
+                do_within([lambda: close_if_alone(proxies), end_serve], CLOSE_SECONDS + SERVE_SECONDS, needed=needed)
             elif answers(needed):
                 do_within([proxies.close], CLOSE_SECONDS)

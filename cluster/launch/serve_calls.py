@@ -51,10 +51,16 @@ def run(application: serve.Application) -> DeploymentHandle[Any]:
         raise InvalidConfig(_why_not_started(str(error))) from None
 
 
-def end_serve(proxies: Proxies) -> None:
-    """End the application; and Serve, unless it runs others."""
+def close_if_alone(proxies: Proxies) -> None:
+    """Close their ports before Serve answers 404, unless it runs other applications. Raises what
+    Ray does of one that is frozen.
+    """
     if serve.status().applications.keys() <= {APP_NAME}:
-        proxies.close()  # before Serve answers 404
+        proxies.close()
+
+
+def end_serve() -> None:
+    """End the application; and Serve, unless it runs others."""
     serve.delete(APP_NAME)
     end_actors(APP_NAME)
     if not serve.status().applications:

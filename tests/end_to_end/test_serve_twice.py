@@ -31,6 +31,28 @@ with ray_cluster():
             print(port, urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30).read().decode())
 """
 
+FROZEN = """
+import os, select, signal, sys
+from ray import serve
+from cluster.launch.ray_cluster import ray_cluster
+from cluster.launch.serving import serving
+from tests.end_to_end.chaos.processes import descendants, title_of
+
+@serve.deployment(name="EngineDeployment")  # as `serving` expects one
+class Nothing:
+    def __call__(self):
+        return "nothing"
+
+with ray_cluster():
+    with serving(Nothing.bind(), host="127.0.0.1", port=int(sys.argv[1]), ends_serve=True, ingress="proxy"):
+        titles = {title_of(pid): pid for pid in descendants(os.getpid())}
+        (proxy,) = [pid for title, pid in titles.items() if "ProxyActor" in title]
+        (replica,) = [pid for title, pid in titles.items() if "EngineDeployment" in title]
+        ended = os.pidfd_open(replica)
+        os.kill(proxy, signal.SIGSTOP)
+    print("ended" if select.select([ended], [], [], 60.0)[0] else "left")
+"""
+
 ELSEWHERE = """
 import sys, urllib.error, urllib.request
 from ray import serve
@@ -79,6 +101,13 @@ def test_a_cluster_that_lasts_can_be_served_on_again_and_elsewhere() -> None:
     assert done.returncode == 0, done.stderr
     for port in ports:
         assert f"{port} nothing" in done.stdout.splitlines()
+
+
+@pytest.mark.long
+def test_a_proxy_that_is_frozen_does_not_keep_the_application_there() -> None:
+    command = [sys.executable, "-c", FROZEN, str(free_port())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert "ended" in done.stdout.splitlines(), done.stdout + done.stderr
 
 
 @pytest.mark.long
