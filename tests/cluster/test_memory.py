@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.memory import available_memory, check_memory
+from cluster.memory import available_memory, check_memory, total_memory
 from engine.errors import InvalidConfig
 
 MEMINFO = "MemTotal:       24000000 kB\nMemFree:         1000000 kB\nMemAvailable:    2000000 kB\n"
@@ -27,8 +27,39 @@ def test_memory_is_what_machine_and_container_have(tmp_path: Path, files: dict[s
     assert available_memory(tmp_path / "meminfo", tmp_path) == expected
 
 
+LIMITED = {"memory.max": "3000\n", "memory.current": "2000\n", "memory.stat": "inactive_file 500\n"}
+LIMITED_V1 = {
+    "memory.limit_in_bytes": "3000\n",
+    "memory.usage_in_bytes": "2000\n",
+    "memory.stat": "inactive_file 7\ntotal_inactive_file 500\n",
+}
+OTHERS = "2:cpu,cpuacct:/\n1:name=systemd:/user.slice\n"
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "own"),
+    [
+        pytest.param("system.slice/a.service", LIMITED, "0::/system.slice/a.service\n", id="a service"),
+        pytest.param("system.slice", LIMITED, "0::/system.slice/a.service\n", id="a slice"),
+        pytest.param("memory", LIMITED_V1, f"4:memory:/docker/c\n{OTHERS}0::/\n", id="a container, version 1"),
+        pytest.param("memory/a.service", LIMITED_V1, f"4:memory:/a.service\n{OTHERS}", id="a service, version 1"),
+    ],
+)
+def test_the_limit_may_be_of_any_group_that_the_process_is_in(
+    tmp_path: Path, group: str, files: dict[str, str], own: str
+) -> None:
+    (tmp_path / "meminfo").write_text(MEMINFO)
+    (tmp_path / "own").write_text(own)
+    (tmp_path / group).mkdir(parents=True)
+    for name, text in files.items():
+        (tmp_path / group / name).write_text(text)
+    places = tmp_path / "meminfo", tmp_path, tmp_path / "own"
+    assert available_memory(*places) == 1500
+    assert total_memory(*places) == 3000
+
+
 def test_there_is_some_memory_here() -> None:
-    assert available_memory() > 1 << 20
+    assert total_memory() > available_memory() > 1 << 20
 
 
 def test_what_fits_is_taken_and_what_does_not_is_refused_with_figures() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from cluster.doctor.facts.gpus import Gpu, read_gpus
 from cluster.doctor.facts.interfaces import Interface, read_interfaces
 from cluster.doctor.facts.software import digest_of_code, other_versions, shown_environment, versions
-from cluster.memory import available_memory
+from cluster.memory import available_memory, total_memory
 
 SHM = Path("/dev/shm")
 
@@ -52,7 +52,7 @@ def read_node(node_id: str, address: str) -> NodeFacts:
         system=platform.platform(),
         cpu=_cpu(),
         num_cpus=len(os.sched_getaffinity(0)),
-        memory_total=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        memory_total=total_memory(),
         memory_available=available_memory(),
         shm_total=shm.total if shm is not None else 0,
         shm_free=shm.free if shm is not None else 0,
