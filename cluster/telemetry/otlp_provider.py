@@ -5,7 +5,7 @@
 import os
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
@@ -20,8 +20,9 @@ def make_provider(endpoint: str, process: str) -> TracerProvider:
     this process from others of its kind.
     """
     about = {
-        "service.name": os.environ.get("OTEL_SERVICE_NAME", "squadron"),
+        "service.name": "squadron",
         "service.version": VERSION,
+        **OTELResourceDetector().detect().attributes,
         "service.instance.id": process,
     }
     provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)

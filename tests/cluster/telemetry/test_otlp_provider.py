@@ -20,6 +20,15 @@ def test_a_process_says_what_it_is_and_operators_may_name_it(monkeypatch: pytest
     assert (span.name, span.process) == ("work", "replica-1")
 
 
+def test_the_name_may_be_among_the_attributes_that_operators_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=staging,service.instance.id=all")
+    provider = make_provider("http://127.0.0.1:9/v1/traces", "replica-1")
+    about = provider.resource.attributes
+    assert (about["service.name"], about["service.instance.id"]) == ("staging", "replica-1")
+    provider.shutdown()
+
+
 @pytest.mark.parametrize(("said", "millis"), [(None, SEND_SECONDS * 1000), ("50", 50)])
 def test_spans_are_sent_as_often_as_the_environment_says(
     monkeypatch: pytest.MonkeyPatch, said: str | None, millis: float
