@@ -106,7 +106,7 @@ class Client:
                     await _read(response.content, exchange)
                 else:
                     exchange.error = _refusal(response.status, await response.read())
-        except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError) as error:
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             exchange.error = exchange.error or in_a_line(error)  # after an error event the connection may end
         return exchange
 

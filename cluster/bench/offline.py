@@ -5,10 +5,8 @@ otherwise on Ray.
 import argparse
 import time
 
-import numpy as np
-
 from cluster.bench.report import Outcome, count_failures, rates
-from cluster.bench.workload import Lengths, Work, random_works
+from cluster.bench.workload import Lengths, Work, generator, random_works
 from cluster.commands.options import engine_arguments, fetched_config
 from cluster.llm import LLM
 from cluster.progress import progress
@@ -28,7 +26,7 @@ def latency(options: argparse.Namespace) -> Outcome:
     for batch_size in options.batch_size:
         if batch_size > config.max_num_seqs:
             raise InvalidConfig(f"a batch of {batch_size} exceeds max_num_seqs={config.max_num_seqs}")
-    random, vocab_size = np.random.default_rng(config.seed), ModelConfig.load(config.model).vocab_size
+    random, vocab_size = generator(config.seed), ModelConfig.load(config.model).vocab_size
     outcome = Outcome(sum(options.batch_size) * options.num_iters, {}, {})
     with LLM(**config.model_dump()) as llm:
         for batch_size in options.batch_size:
@@ -57,7 +55,7 @@ def throughput(options: argparse.Namespace) -> Outcome:
     measured.
     """
     config = _config(options)
-    random, vocab_size = np.random.default_rng(config.seed), ModelConfig.load(config.model).vocab_size
+    random, vocab_size = generator(config.seed), ModelConfig.load(config.model).vocab_size
     works = random_works(random, options.num_prompts, options.input_len, options.output_len, vocab_size)
     with LLM(**config.model_dump()) as llm:
         _generate(llm, random_works(random, 1, WARM_UP, WARM_UP, vocab_size))

@@ -8,11 +8,9 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 
-import numpy as np
-
 from cluster.bench.client import Client, Exchange
 from cluster.bench.report import Outcome, count_failures, rates
-from cluster.bench.workload import Work, poisson_arrivals, random_works
+from cluster.bench.workload import Work, generator, poisson_arrivals, random_works
 from cluster.progress import progress
 from engine.errors import InvalidConfig
 
@@ -25,7 +23,7 @@ def measure(options: argparse.Namespace) -> Outcome:
     """Send the requests and measure them. Raises InvalidConfig if a first request, which is not
     counted, fails.
     """
-    random = np.random.default_rng(options.seed)
+    random = generator(options.seed)
     shape = options.input_len, options.output_len, options.vocab_size
     works = random_works(random, options.num_prompts, *shape)
     arrivals = poisson_arrivals(random, options.num_prompts, options.request_rate)

@@ -46,6 +46,11 @@ def lengths(text: str) -> Lengths:
     return found
 
 
+def generator(seed: int) -> np.random.Generator:
+    """Of any seed that an engine takes: NumPy takes none below 0."""
+    return np.random.default_rng(seed if seed >= 0 else [-seed, 1])
+
+
 def random_works(
     random: np.random.Generator, count: int, input_len: Lengths, output_len: Lengths, vocab_size: int
 ) -> list[Work]:

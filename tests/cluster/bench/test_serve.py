@@ -119,6 +119,9 @@ class TestServe:
     def test_no_server(self) -> None:
         with pytest.raises(InvalidConfig, match="lists no models: ClientConnectorError"):
             bench("serve", "--base-url", "http://127.0.0.1:9")
+        for url in ("http://127.0.0.1:9", "http://a..b:9"):
+            with pytest.raises(InvalidConfig, match="cannot be measured: "):
+                bench("serve", "--base-url", url, "--model", "m")
 
     def test_arrivals_do_not_wait_for_answers(self) -> None:
         """The server answers nobody until all of them have asked."""

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cluster.bench.workload import Lengths, lengths, poisson_arrivals, random_works
+from cluster.bench.workload import Lengths, generator, lengths, poisson_arrivals, random_works
 
 
 class TestWorkload:
@@ -21,8 +21,14 @@ class TestWorkload:
         assert {token_id for work in works for token_id in work.prompt} == set(range(10))
 
     def test_the_seed_decides(self) -> None:
+        first, again, other = (random_works(generator(seed), 9, Lengths(1, 9), Lengths(1, 9), 50) for seed in (1, 1, 2))
+        assert first == again != other
+        assert first == random_works(np.random.default_rng(1), 9, Lengths(1, 9), Lengths(1, 9), 50)
+
+    def test_a_seed_may_be_below_0(self) -> None:
+        """As an engine's may."""
         first, again, other = (
-            random_works(np.random.default_rng(seed), 9, Lengths(1, 9), Lengths(1, 9), 50) for seed in (1, 1, 2)
+            random_works(generator(seed), 9, Lengths(1, 9), Lengths(1, 9), 50) for seed in (-1, -1, 1)
         )
         assert first == again != other
 
