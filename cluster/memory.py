@@ -8,24 +8,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.errors import InvalidConfig
+from engine.worker.device.control_groups import CGROUP, OWN, control_groups
 
-CGROUP = Path("/sys/fs/cgroup")
+MEMINFO = Path("/proc/meminfo")
 # On CPU, bfloat16 weights may take only twelve bits each: a configuration is rejected only if it
 # certainly does not fit.
 LEAST_WEIGHT_SHARE = 0.75
 
 
-class _Version(NamedTuple):
-    """Of Linux's control groups: names."""
+class _Names(NamedTuple):
+    """Of a control group's files."""
 
-    controllers: str  # in /proc/self/cgroup
     limit: str
     used: str
-    reclaimable: str  # in memory.stat
+    reclaimable: str  # a line of memory.stat
 
 
-_V2 = _Version("", "memory.max", "memory.current", "inactive_file")
-_V1 = _Version("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_NAMES = (
+    _Names("memory.max", "memory.current", "inactive_file"),  # version 2
+    _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 
 
 def check_memory(where: str, num_ranks: int, weight_bytes: int, cache_bytes: int, available: int) -> None:
@@ -40,9 +42,7 @@ def check_memory(where: str, num_ranks: int, weight_bytes: int, cache_bytes: int
         )
 
 
-def available_memory(
-    meminfo: Path = Path("/proc/meminfo"), cgroup: Path = CGROUP, own: Path = Path("/proc/self/cgroup")
-) -> int:
+def available_memory(meminfo: Path = MEMINFO, cgroup: Path = CGROUP, own: Path = OWN) -> int:
     """Bytes that new processes may use: the machine's available memory, or the container's or the
     service's if that is less. `own`: names this process' control groups.
     """
@@ -50,9 +50,7 @@ def available_memory(
     return min([available * 1024, *(limit - used for limit, used in _limits(cgroup, own))])
 
 
-def total_memory(
-    meminfo: Path = Path("/proc/meminfo"), cgroup: Path = CGROUP, own: Path = Path("/proc/self/cgroup")
-) -> int:
+def total_memory(meminfo: Path = MEMINFO, cgroup: Path = CGROUP, own: Path = OWN) -> int:
     """Likewise, if nothing used any."""
     total = _number(meminfo, r"MemTotal: +(\d+) kB") or 0
     return min([total * 1024, *(limit for limit, _ in _limits(cgroup, own))])
@@ -62,15 +60,11 @@ def _limits(cgroup: Path, own: Path) -> Iterator[tuple[int, int]]:
     """Of each group that has a limit, of the process' own and those around it; and the bytes that
     are used and cannot be reclaimed.
     """
-    lines = own.read_text(errors="replace").splitlines() if own.exists() else []
-    paths = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines)}
-    for version, root in ((_V2, cgroup), (_V1, cgroup / "memory")):
-        group = root / paths.get(version.controllers, "").strip("/")
-        for folder in (group, *group.parents):
-            limit = _number(folder / version.limit, r"(\d+)") if folder.is_relative_to(root) else None
-            if limit is not None:
-                used = _number(folder / version.used, r"(\d+)") or 0
-                yield limit, used - (_number(folder / "memory.stat", rf"{version.reclaimable} (\d+)") or 0)
+    for folder in control_groups("memory", cgroup, own):
+        for names in _NAMES:
+            if (limit := _number(folder / names.limit, r"(\d+)")) is not None:
+                used = _number(folder / names.used, r"(\d+)") or 0
+                yield limit, used - (_number(folder / "memory.stat", rf"{names.reclaimable} (\d+)") or 0)
 
 
 def human(num_bytes: int) -> str:

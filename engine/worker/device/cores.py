@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from engine.worker.device.control_groups import CGROUP, OWN, control_groups
+
 _TOPOLOGY = Path("/sys/devices/system/cpu")
-_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "quota period" in microseconds, or "max period"
 
 
 class Cores:
@@ -74,9 +75,12 @@ class Cores:
         self._release()
 
 
-def usable_cores() -> int:
-    """How many cores' time this process may use."""
-    return _quota(len(os.sched_getaffinity(0)))
+def usable_cores(cgroup: Path = CGROUP, own: Path = OWN) -> int:
+    """How many cores' time this process may use, rounded up: all cores, or its container's or
+    service's share.
+    """
+    quotas = filter(None, map(_quota, control_groups("cpu", cgroup, own)))
+    return min([len(os.sched_getaffinity(0)), *quotas])
 
 
 def _place(core: int) -> tuple[int, int]:
@@ -88,13 +92,14 @@ def _place(core: int) -> tuple[int, int]:
         return 0, core
 
 
-def _quota(num_cores: int) -> int:
-    """How many cores' time the container has, rounded up; all where nothing is said."""
+def _quota(group: Path) -> int | None:
+    """How many cores' time a control group has; None where nothing is said."""
+    one, two = group / "cpu.max", (group / "cpu.cfs_quota_us", group / "cpu.cfs_period_us")
     try:
-        quota, period = _CPU_QUOTA.read_text().split()
+        quota, period = (one.read_text() if one.exists() else " ".join(each.read_text() for each in two)).split()
     except OSError:
-        return num_cores
-    return num_cores if quota == "max" else min(num_cores, -(-int(quota) // int(period)))
+        return None
+    return None if quota in ("max", "-1") else -(-int(quota) // int(period))
 
 
 def _claim(cores: list[int], wanted: int, namespace: str) -> dict[int, socket.socket]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from engine.worker.device.cores import Cores
+from engine.worker.device.cores import Cores, usable_cores
 from ops.cpu.library import thread_ids
 
 ALLOWED = os.sched_getaffinity(0)
@@ -39,6 +39,25 @@ def test_one_rank_has_every_core(in_thread, namespace):
     assert cores.num_threads == len(ALLOWED)
     assert set(cores.bound) == ALLOWED
     assert str(cores).startswith(f"{len(ALLOWED)} thread")
+
+
+@enough
+@pytest.mark.parametrize(
+    ("group", "files"),
+    [
+        ("", {"cpu.max": "50000 100000\n"}),
+        ("a.service", {"cpu.max": "50000 100000\n"}),
+        ("cpu", {"cpu.cfs_quota_us": "50000\n", "cpu.cfs_period_us": "100000\n"}),
+    ],
+    ids=["a container", "a service", "a container, version 1"],
+)
+def test_a_share_of_the_machines_time_is_as_few_cores(tmp_path, group, files):
+    (tmp_path / "own").write_text("2:cpu,cpuacct:/docker/c\n0::/a.service\n")
+    assert usable_cores(tmp_path, tmp_path / "own") == len(ALLOWED)
+    (tmp_path / group).mkdir(exist_ok=True)
+    for name, text in files.items():
+        (tmp_path / group / name).write_text(text)
+    assert usable_cores(tmp_path, tmp_path / "own") == 1
 
 
 @enough
