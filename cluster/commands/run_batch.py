@@ -49,6 +49,7 @@ def _run(options: argparse.Namespace) -> None:
     pipeline: Any = importlib.import_module("cluster.batch.pipeline")
     of_run: Any = importlib.import_module("cluster.batch.run")
     place: Any = importlib.import_module("cluster.batch.files.place").Place
+    alone: Any = importlib.import_module("cluster.batch.files.parts").alone
     source, output = place.at(options.input_file), place.at(options.output_file)
     if not source.is_file:
         raise InvalidConfig(f"input_file={options.input_file}: there is no such file")
@@ -57,7 +58,7 @@ def _run(options: argparse.Namespace) -> None:
     parts = place(output.filesystem, f"{output.path}.parts")  # a URI goes on behind its path
     if options.output_tmp_dir:
         parts = place.at(options.output_tmp_dir)
-    with door_to(options) as door, progress(desc="lines") as bar:
+    with alone(parts), door_to(options) as door, progress(desc="lines") as bar:
 
         def told(counts: Any, num_lines: int) -> None:
             bar.total = num_lines
@@ -72,7 +73,7 @@ def _run(options: argparse.Namespace) -> None:
             patience=options.patience,
         )
         answered = pipeline.answer_all(run, told)
-    answered.join(output)
-    answered.delete()
+        answered.join(output)
+        answered.delete()
     counts = answered.counts
     print(f"{counts.total} lines: {counts.completed} answered, {counts.failed} failed; {options.output_file}")

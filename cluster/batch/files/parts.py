@@ -1,8 +1,13 @@
 """The answers so far, kept in files, from which another process can continue."""
 
+import fcntl
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+
+from pyarrow.fs import LocalFileSystem
 
 from cluster.batch.files.lines import is_answered
 from cluster.batch.files.place import Place
@@ -10,6 +15,7 @@ from engine.errors import InvalidConfig
 
 _NAME = re.compile(r"(?P<first>\d{10})-(?P<num_lines>\d+)\.jsonl")
 INPUT = "input"  # the file with the digest of the input that is answered here
+LOCK = "lock"  # the file that the process holds which writes here
 
 
 @dataclass(slots=True)
@@ -89,3 +95,24 @@ class Parts:
 
     def delete(self) -> None:
         self._folder.delete_folder()
+
+
+@contextmanager
+def alone(folder: Place) -> Iterator[None]:
+    """Holds a folder of parts for one process; raises InvalidConfig if another one holds it. Object
+    stores have no locks.
+    """
+    if not isinstance(folder.filesystem, LocalFileSystem):
+        yield
+        return
+    folder.make_folder()
+    with (Path(folder.path) / LOCK).open("w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidConfig(f"another process writes answers to {folder}") from None
+        try:
+            yield
+        finally:
+            if folder.names() == [LOCK]:  # nothing was answered
+                folder.delete_folder()

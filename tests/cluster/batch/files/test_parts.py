@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.batch.files.parts import Parts
+from cluster.batch.files.parts import Parts, alone
 from cluster.batch.files.place import Place
 from engine.errors import InvalidConfig
 
@@ -40,3 +40,19 @@ def test_another_input_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="another input"):
         Parts(folder, "other")
     assert Parts(folder, None).num_lines == 1
+
+
+def test_one_process_has_a_folder(tmp_path: Path) -> None:
+    folder = Place.at(str(tmp_path / "parts"))
+    with alone(folder):
+        with pytest.raises(InvalidConfig, match="another process"), alone(folder):
+            pass
+        Parts(folder, "digest").add([line(0)])
+    with alone(folder):
+        assert Parts(folder, "digest").num_lines == 1
+
+
+def test_a_folder_without_answers_is_not_left(tmp_path: Path) -> None:
+    with alone(Place.at(str(tmp_path / "parts"))):
+        pass
+    assert list(tmp_path.iterdir()) == []
