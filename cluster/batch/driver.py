@@ -3,8 +3,6 @@
 import hashlib
 import time
 
-import msgspec
-
 from cluster.api.batches import MAX_LINES, BatchError, BatchErrors, RequestCounts, Status
 from cluster.batch.answering import ServerLost
 from cluster.batch.doors import HandleDoor
@@ -66,12 +64,7 @@ def fail(store: Store, record: Record, error: SquadronError) -> None:
     else:
         failure = BatchError(code="internal_error", message=in_a_line(error))
     record.batch.errors = BatchErrors(data=[failure])
-    try:
-        end(store, record, "failed")
-    except msgspec.MsgspecError:  # an answer cannot be read
-        record.batch.status = "failed"
-        record.batch.failed_at = int(time.time())
-        store.write(record)
+    end(store, record, "failed")
 
 
 def end(store: Store, record: Record, status: Status) -> None:

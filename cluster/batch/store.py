@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import IO
+from typing import IO, TypeVar
 
 import msgspec
 
@@ -33,6 +33,9 @@ logger = logging.getLogger("squadron.gateway")
 
 _ID = re.compile(r"(file-|batch_)[0-9a-f]{32}")
 RECORD, DATA, CANCEL = ".json", ".data", ".cancel"
+
+
+Stored = TypeVar("Stored")
 
 
 class Record(msgspec.Struct, kw_only=True):
@@ -82,16 +85,12 @@ class Store:
 
     def files(self, owner: Owner) -> list[FileObject]:
         """See `Batches`."""
-        folder = self._files(owner.folder)
-        found = [msgspec.json.decode(data, type=FileObject) for _, data in _records_in(folder)]
+        found = _records_in(self._files(owner.folder), FileObject)
         return sorted(found, key=lambda file: (file.created_at, file.id), reverse=True)
 
     def file(self, owner: Owner, file_id: str) -> FileObject:
         """See `Batches`."""
-        place = self._files(owner.folder) / f"{file_id}{RECORD}"
-        if not _ID.fullmatch(file_id) or not place.is_file:
-            raise _no_file(file_id)
-        return msgspec.json.decode(place.read(), type=FileObject)
+        return msgspec.json.decode(self._record_of(owner, file_id).read(), type=FileObject)
 
     def content(self, owner: Owner, file_id: str) -> Iterator[bytes]:
         """See `Batches`."""
@@ -99,14 +98,13 @@ class Store:
 
     def delete_file(self, owner: Owner, file_id: str) -> None:
         """See `Batches`. A batch that reads it still has it: what is known of it goes first."""
-        self.file(owner, file_id)
+        record = self._record_of(owner, file_id)
         in_use = [each.id for each in self.batches(owner) if each.status not in ENDED and each.input_file_id == file_id]
         if in_use:
             raise ApiError(409, f"The batch {in_use[0]} reads the file; cancel it first", code="file_in_use")
-        folder = self._files(owner.folder)
         try:
-            (folder / f"{file_id}{RECORD}").delete()
-            (folder / f"{file_id}{DATA}").delete()
+            record.delete()
+            self.data_of(owner.folder, file_id).delete()
         except FileNotFoundError:  # another request has deleted it meanwhile
             raise _no_file(file_id) from None
 
@@ -149,23 +147,16 @@ class Store:
             message = f"The batch is {record.batch.status} and cannot be cancelled"
             raise ApiError(409, message, code="batch_ended")
         if self.cancelled_at(record) is None:
-            self._cancel_of(record).write(str(int(time.time())).encode())
+            self._cancel_of(record).write(b"")
         return self._as_told(record)
 
     def cancelled_at(self, record: Record) -> int | None:
         """When its owner wanted it to end, if so."""
-        place = self._cancel_of(record)
-        return int(place.read()) if place.is_file else None
+        return self._cancel_of(record).written_at
 
     def records(self, owner: str) -> list[Record]:
-        """Without those that cannot be read, which are logged: they must not hold up the others."""
-        found = []
-        for name, data in _records_in(self._batches(owner)):
-            try:
-                found.append(msgspec.json.decode(data, type=Record))
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                logger.error("%s is damaged: %s", self._batches(owner) / name, in_a_line(error))
-        return found
+        """Of the batches that can be read."""
+        return list(_records_in(self._batches(owner), Record))
 
     def write(self, record: Record) -> None:
         self._place_of(record).write(msgspec.json.encode(record))
@@ -200,6 +191,13 @@ class Store:
             raise ApiError(404, f"There is no batch {batch_id[:64]!r}", code="batch_not_found", param="batch_id")
         return msgspec.json.decode(place.read(), type=Record)
 
+    def _record_of(self, owner: Owner, file_id: str) -> Place:
+        """Of a file that is there."""
+        place = self._files(owner.folder) / f"{file_id}{RECORD}"
+        if not _ID.fullmatch(file_id) or not place.is_file:
+            raise _no_file(file_id)
+        return place
+
     def _place_of(self, record: Record) -> Place:
         return self._batches(record.owner.folder) / f"{record.batch.id}{RECORD}"
 
@@ -213,12 +211,18 @@ class Store:
         return self._folder / owner / "batches"
 
 
-def _records_in(folder: Place) -> Iterator[tuple[str, bytes]]:
-    """With their names; without those that are deleted while this looks."""
+def _records_in(folder: Place, kind: type[Stored]) -> Iterator[Stored]:
+    """Without those that are deleted while this looks, and those that cannot be read, which are
+    logged: they must not hold up the others.
+    """
     for name in folder.names():
         if name.endswith(RECORD):
-            with suppress(FileNotFoundError):
-                yield name, (folder / name).read()
+            try:
+                yield msgspec.json.decode((folder / name).read(), type=kind)
+            except FileNotFoundError:
+                continue
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                logger.error("%s is damaged: %s", folder / name, in_a_line(error))
 
 
 def _no_file(file_id: str) -> ApiError:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from pyarrow.fs import LocalFileSystem
 
 from cluster.batch.files.lines import is_answered
@@ -39,7 +40,8 @@ class Counts:
 
 class Parts:
     """A folder of files, each with the answers to some lines, in the order of the input without a
-    gap. Files appear as a whole. Written by one process at a time.
+    gap. Files appear as a whole; one that was damaged since is as if it were not there. Written by
+    one process at a time.
     """
 
     def __init__(self, folder: Place, digest: str | None) -> None:
@@ -59,9 +61,13 @@ class Parts:
         self._names: list[str] = []
         for name in folder.names():
             found = _NAME.fullmatch(name)
-            if found is not None and int(found["first"]) == self.counts.total:
+            if found is None or int(found["first"]) != self.counts.total:
+                continue
+            counts = _counted((folder / name).read().splitlines())
+            if counts is not None and counts.total == int(found["num_lines"]):
                 self._names.append(name)
-                self.counts.add((folder / name).read().splitlines())
+                self.counts.completed += counts.completed
+                self.counts.failed += counts.failed
 
     @property
     def num_lines(self) -> int:
@@ -95,6 +101,16 @@ class Parts:
 
     def delete(self) -> None:
         self._folder.delete_folder()
+
+
+def _counted(lines: list[bytes]) -> Counts | None:
+    """None if one of them is no answer."""
+    counts = Counts()
+    try:
+        counts.add(lines)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return counts
 
 
 @contextmanager

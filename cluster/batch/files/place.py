@@ -1,5 +1,6 @@
 """Files on this machine or in an object store, by pyarrow's file systems."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -50,6 +51,12 @@ class Place:
     def num_bytes(self) -> int:
         return int(self.filesystem.get_file_info(self.path).size or 0)
 
+    @property
+    def written_at(self) -> int | None:
+        """Unix time; None if there is no such file."""
+        found = self.filesystem.get_file_info(self.path)
+        return found.mtime_ns // 10**9 if found.type == FileType.File else None
+
     def names(self) -> list[str]:
         """Of the whole files in a folder, sorted; none if there is no folder."""
         found = self.filesystem.get_file_info(FileSelector(self.path, allow_not_found=True))
@@ -85,8 +92,8 @@ class Place:
 
     @contextmanager
     def writing(self) -> Iterator[Any]:
-        """A stream; the file is there, as a whole, once the context has ended without an error.
-        After one nothing is left of it: a full disk would stay full.
+        """A stream; the file is there, as a whole, once the context has ended without an error. A
+        power loss leaves no part of it, nor does an error: a full disk would stay full.
         """
         if not isinstance(self.filesystem, LocalFileSystem):
             with self.filesystem.open_output_stream(self.path) as stream:
@@ -101,6 +108,7 @@ class Place:
         try:
             with self.filesystem.open_output_stream(unfinished) as stream:
                 yield stream
+            _to_disk(unfinished)
             self.filesystem.move(unfinished, self.path)
         except BaseException:
             with suppress(FileNotFoundError):
@@ -112,3 +120,9 @@ class Place:
 
     def delete_folder(self) -> None:
         self.filesystem.delete_dir(self.path)
+
+
+def _to_disk(path: str) -> None:
+    """What was written to a file: a new name may get there before it."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())

@@ -69,13 +69,19 @@ def test_a_batch_that_ended_before_its_driver_was_lost_stays_as_it_is(store: Sto
     assert batch.status == "completed" and batch.request_counts.completed == 1
 
 
-def test_a_batch_with_an_answer_that_cannot_be_read_fails(store: Store, supervisor: Supervisor) -> None:
+def test_a_cancelled_batch_with_a_damaged_part_ends_with_the_answers_before_it(
+    store: Store, supervisor: Supervisor
+) -> None:
     record = create(store)
-    Parts(store.parts_of(record), "digest").add([answer("first")])
-    (store.parts_of(record) / "0000000000-1.jsonl").write(b"half")
-    for _ in range(MAX_FAILURES):
-        supervisor._count_failure(record)
-    assert store.batch(ONE, record.batch.id).status == "failed"
+    parts = Parts(store.parts_of(record), "digest")
+    parts.add([answer("first")])
+    parts.add([answer("second")])
+    (store.parts_of(record) / "0000000001-1.jsonl").write(b"half")
+    store.cancel(ONE, record.batch.id)
+    assert supervisor._begin([record]) == []
+    batch = store.batch(ONE, record.batch.id)
+    assert batch.status == "cancelled" and batch.cancelling_at is not None and batch.output_file_id is not None
+    assert b"".join(store.content(ONE, batch.output_file_id)) == answer("first") + b"\n"
 
 
 def test_a_batch_that_is_forgotten_leaves_no_parts(
@@ -108,9 +114,11 @@ def test_a_batch_that_cannot_be_ended_holds_up_no_others(
     started: list[Record] = []
     monkeypatch.setattr("cluster.batch.supervisor.MAX_RUNNING", 1)
     monkeypatch.setattr(supervisor, "_start", lambda record: running(supervisor, started, record))
-    damaged, right = create(store), create(store)
-    (tmp_path / "one" / "batches" / f"{damaged.batch.id}.cancel").write_bytes(b"")
-    assert supervisor._begin([damaged, right]) == []
+    hindered, right = create(store), create(store)
+    store.cancel(ONE, hindered.batch.id)
+    (tmp_path / "one" / "parts").mkdir()
+    (tmp_path / "one" / "parts" / hindered.batch.id).write_bytes(b"no folder")
+    assert supervisor._begin([hindered, right]) == []
     assert started == [right]
 
 
@@ -143,3 +151,10 @@ def test_a_batch_is_not_ended_while_its_killed_driver_may_write(store: Store, su
     assert supervisor._begin([read_before]) == []
     batch = store.batch(ONE, record.batch.id)
     assert batch.status == "completed" and batch.output_file_id is not None
+
+
+def test_a_cancellation_of_which_only_the_name_reached_the_disk_counts(store: Store, supervisor: Supervisor) -> None:
+    record = create(store)
+    (store._batches("one") / f"{record.batch.id}.cancel").write(b"")
+    assert [batch.status for batch in store.batches(ONE)] == ["cancelling"]
+    assert supervisor._wish(record) == "cancelled"

@@ -34,6 +34,20 @@ def test_whoever_comes_next_goes_on_behind_the_last_part(tmp_path: Path) -> None
     assert not (tmp_path / "parts").exists()
 
 
+@pytest.mark.parametrize("damaged", [b"", line(1) + b"\n", line(1) + b"\n" + line(2)[:-9], bytes(9), b"\xff"])
+def test_what_is_damaged_is_answered_again(tmp_path: Path, damaged: bytes) -> None:
+    folder = Place.at(str(tmp_path / "parts"))
+    first = Parts(folder, "digest")
+    for lines in ([line(0)], [line(1), line(2)], [line(3)]):
+        first.add(lines)
+    (tmp_path / "parts" / "0000000001-2.jsonl").write_bytes(damaged)
+    second = Parts(folder, "digest")
+    assert (second.num_lines, second.counts.completed) == (1, 1)
+    second.add([line(1), line(2), line(3)])
+    Parts(folder, "digest").join(Place.at(str(tmp_path / "out")))
+    assert (tmp_path / "out").read_bytes().splitlines() == [line(number) for number in range(4)]
+
+
 def test_another_input_is_refused(tmp_path: Path) -> None:
     folder = Place.at(str(tmp_path / "parts"))
     Parts(folder, "digest").add([line(0)])

@@ -3,6 +3,7 @@ in this process.
 """
 
 import io
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +58,17 @@ def test_what_was_not_written_to_its_end_is_not_there(place: Place) -> None:
         stream.write(LINE)
         raise ValueError("halfway")
     assert not file.is_file and place.names() == []
+
+
+def test_data_is_on_the_disk_before_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, synced = Place.at(str(tmp_path / "file")), list[tuple[int, bool]]()
+
+    def fsync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, file.is_file))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    file.write(LINE)
+    assert synced == [((tmp_path / "file").stat().st_ino, False)]
 
 
 @pytest.mark.parametrize(("most_bytes", "num_bytes"), [(100_000, 300_000), (50, 20)], ids=["data", "record"])
@@ -120,6 +132,17 @@ def test_a_list_lacks_what_is_deleted_meanwhile(place: Place, monkeypatch: pytes
 
     monkeypatch.setattr(Place, "names", names_then_deleted)
     assert store.files(ada) == [kept]
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"id": "fi', b"\xff"])
+def test_a_list_lacks_what_is_damaged(place: Place, damage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    store, ada = Store(place), Owner("ada", "ada")
+    damaged, kept = (store.create_file(ada, "in.jsonl", io.BytesIO(LINE)) for _ in range(2))
+    (place / "ada" / "files" / f"{damaged.id}.json").write(damage)
+    assert store.files(ada) == [kept]
+    assert f"{damaged.id}.json is damaged" in caplog.text
+    store.delete_file(ada, damaged.id)
+    assert (place / "ada" / "files").names() == [f"{kept.id}.data", f"{kept.id}.json"]
 
 
 def test_a_batch_that_has_ended(place: Place) -> None:
