@@ -13,6 +13,7 @@ from cluster.api.batches import Batch, Owner
 from cluster.batch.files.place import Place
 from cluster.batch.store import Store
 from cluster.batch.supervisor import Supervisor
+from cluster.going_on import going_on
 from engine.errors import in_a_line
 
 logger = logging.getLogger("squadron.gateway")
@@ -43,10 +44,11 @@ class ServedStore(Store):
 
     def _tell(self) -> None:
         while True:
-            try:
-                ray.get(_start(self._place, self._app_name).look.remote(), timeout=PING_SECONDS)
-            except (RayError, ValueError, TimeoutError) as error:
-                logger.error("batches are not run now: %s", in_a_line(error))
+            with going_on(logger, "having batches run"):
+                try:
+                    ray.get(_start(self._place, self._app_name).look.remote(), timeout=PING_SECONDS)
+                except (RayError, ValueError, TimeoutError) as error:
+                    logger.error("batches are not run now: %s", in_a_line(error))
             self._news.wait(PING_SECONDS)
             self._news.clear()
 

@@ -7,13 +7,17 @@ application, or when no gateway has said for minutes that it goes on.
 """
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 from urllib.parse import quote
 
 import msgspec
 
+from cluster.going_on import going_on
 from cluster.head import store
+
+logger = logging.getLogger("squadron.gateway")
 
 KEEP_SECONDS = 60.0  # between two words of a gateway that it goes on
 GONE_SECONDS = 300.0  # without a word
@@ -43,7 +47,7 @@ async def keep(app_name: str, name: str) -> None:
     """Say every minute that the run goes on; does not return."""
     while True:
         await asyncio.sleep(KEEP_SECONDS)
-        with suppress(store.NoRecord):
+        with going_on(logger, "saying that the application goes on"), suppress(store.NoRecord):
             await asyncio.to_thread(say_it_goes_on, app_name, name)
 
 

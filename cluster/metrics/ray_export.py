@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from ray.exceptions import RayError
 from ray.util.metrics import Gauge
 
+from cluster.going_on import going_on
 from cluster.metrics.catalog import OF_A_MOMENT, OF_KEYS
 
 EXPORT_SECONDS = 10.0  # as often as Ray's processes report to their agents
@@ -34,10 +35,11 @@ async def export_figures(figures: Callable[[], Awaitable[Collector]]) -> None:
     export = RayExport()
     while True:
         await asyncio.sleep(EXPORT_SECONDS)
-        try:
-            export.write((await figures()).collect())
-        except RayError as error:  # without the GCS other gateways may not be found
-            _logger.warning(f"No figures for Ray's agent: {error}")
+        with going_on(_logger, "telling Ray's agent figures"):
+            try:
+                export.write((await figures()).collect())
+            except RayError as error:  # without the GCS other gateways may not be found
+                _logger.warning(f"No figures for Ray's agent: {error}")
 
 
 def has_agent() -> bool:

@@ -5,6 +5,7 @@ prompts for engines there, and ends when it is told to, or when its engine has f
 import asyncio
 import logging
 
+from cluster.going_on import going_on
 from cluster.head import runs
 from cluster.replica.departure import Departure
 from cluster.replica.leaving.left_blocks import LeftBlocks
@@ -60,15 +61,21 @@ class Life:
     async def _report(self) -> None:
         """Tell the gateways how the replica is, and see whether it is to end."""
         while True:
-            self._replica.requests.report()
-            if self._departure is not None:
-                if self._departure.is_told() and self._leaving is None:
-                    self._leaving = asyncio.create_task(self._leave(self._departure))
-                if self._replica.engine.is_dead and not self._replica.condition.is_stopping:
-                    await self._give_up()
+            with going_on(logger, "reporting"):
+                self._replica.requests.report()
+                if self._departure is not None:
+                    if self._departure.is_told() and self._leaving is None:
+                        self._leaving = asyncio.create_task(self._leave(self._departure))
+                    if self._replica.engine.is_dead and not self._replica.condition.is_stopping:
+                        await self._give_up()
             await asyncio.sleep(REPORT_SECONDS)
 
     async def _leave(self, departure: Departure) -> None:
+        with going_on(logger, "leaving"):
+            await self._hand_over(departure)
+        departure.leave(self._end_seconds)
+
+    async def _hand_over(self, departure: Departure) -> None:
         """Serve until the next replica is ready, if it has room, and hand back what still runs,
         with its blocks.
         """
@@ -85,7 +92,6 @@ class Life:
         await asyncio.sleep(REPORT_SECONDS)  # for the answers that are on their way
         await self._left.wait()
         self._left.close()
-        departure.leave(self._end_seconds)
 
     async def _are_wanted(self, departure: Departure) -> bool:
         """Whether anybody goes on with any request here, and can have its blocks."""

@@ -5,6 +5,7 @@ import logging
 import ssl
 
 from cluster.certificate import CertificateFiles
+from cluster.going_on import going_on
 from engine.errors import InvalidConfig
 
 LOOK_SECONDS = 1.0
@@ -27,7 +28,8 @@ class RenewedContext:
         """Look at the files every second."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            self.look()
+            with going_on(_logger, "looking for a new certificate"):
+                self.look()
 
     def look(self) -> None:
         """Files that were not good may be, as they are, later: once their time has come."""

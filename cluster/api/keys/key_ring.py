@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cluster.api.keys.key import Key, digest_of
 from cluster.api.keys.key_file import check_unique, plain_key, read_key_file
+from cluster.going_on import going_on
 from engine.errors import InvalidConfig
 
 API_KEY_VARIABLE = "SQUADRON_API_KEY"
@@ -82,7 +83,8 @@ class KeyRing:
     def _watch(self) -> None:
         never = threading.Event()
         while not never.wait(LOOK_SECONDS):
-            self.look()
+            with going_on(_logger, "looking for new API keys"):
+                self.look()
 
     def _with_file(self, file: Path) -> tuple[Key, ...]:
         return check_unique((*self._given, *read_key_file(file)), f"api_key_file {file} and the configuration")

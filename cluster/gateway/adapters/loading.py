@@ -15,6 +15,7 @@ from cluster.api.models.adapters import Adapters
 from cluster.api.requests.fields import as_brief_json
 from cluster.checkpoint.loadable import Loadable
 from cluster.gateway.adapters.store import AdapterStore, Change
+from cluster.going_on import going_on
 from engine.errors import InvalidConfig, InvalidRequest
 from engine.request import Adapter
 
@@ -108,7 +109,7 @@ class AdapterLoading:
     async def keep_looking(self) -> None:
         """For as long as the gateway lives."""
         while True:
-            with contextlib.suppress(Unavailable):
+            with going_on(logger, "looking for adapters"), contextlib.suppress(Unavailable):
                 await self.look()
             await asyncio.sleep(LOOK_SECONDS)
 

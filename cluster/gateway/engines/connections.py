@@ -8,6 +8,7 @@ from typing import Any
 from cluster.gateway.engines.calling import Calling
 from cluster.gateway.engines.reach import INTRODUCTION_SECONDS, Reach
 from cluster.gateway.requests.journals import Journals
+from cluster.going_on import going_on
 from cluster.replica.calls.engines import Engines
 from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
 from cluster.replica.delta_channel.server import DeltaServer
@@ -83,10 +84,11 @@ class Connections:
         reach = Reach(self._engines, self.address)
         while True:
             await asyncio.sleep(INTRODUCTION_SECONDS)
-            self._fail_those_in_trouble()
-            every_second()
-            is_served = any(journal.source is not None for journal in self._journals)
-            await reach.look({report.replica for report in self.reports()}, is_served=is_served)
+            with going_on(logger, "looking after engine replicas"):
+                self._fail_those_in_trouble()
+                every_second()
+                is_served = any(journal.source is not None for journal in self._journals)
+                await reach.look({report.replica for report in self.reports()}, is_served=is_served)
 
     def _fail_those_in_trouble(self) -> None:
         """If a replica has taken a request and cannot answer, the request waits for it as long as

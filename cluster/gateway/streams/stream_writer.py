@@ -9,6 +9,7 @@ from cluster.api.responses.resuming.streams import StreamRecord, Told
 from cluster.gateway.streams.records.store_changes import StoreChanges
 from cluster.gateway.streams.store_actor import IDLE_SECONDS
 from cluster.gateway.streams.store_calls import StoreCalls
+from cluster.going_on import going_on
 from engine.errors import in_a_line
 
 logger = logging.getLogger("squadron.gateway")
@@ -58,10 +59,11 @@ class StreamWriter:
             self._haste.clear()
             changes, written = self._changes, self._written
             self._changes, self._written = StoreChanges(), asyncio.Event()
-            try:
-                await self._shard.write(changes)
-            except Unavailable as error:
-                logger.error("streams could not be stored: %s", in_a_line(error.__cause__ or error))
+            with going_on(logger, "storing streams"):
+                try:
+                    await self._shard.write(changes)
+                except Unavailable as error:
+                    logger.error("streams could not be stored: %s", in_a_line(error.__cause__ or error))
             written.set()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._haste.wait(), self._batch_seconds)

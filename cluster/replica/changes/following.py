@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from cluster.going_on import going_on
 from cluster.head.store import NoRecord
 from cluster.replica.changes.resting import Resting
 from cluster.replica.changes.start import Start
@@ -68,10 +69,8 @@ class Following:
         """To the end: what cannot be done now must not keep the replica from what comes later."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            try:
+            with going_on(logger, "following the record"):
                 await self._look(record)
-            except Exception:  # of whatever has a part in it: Ray, a filesystem, the engine
-                logger.exception("the record could not be followed, and will be looked at again")
 
     async def _look(self, record: WeightsRecord) -> None:
         try:

@@ -8,6 +8,8 @@ import pytest
 from cluster.head import runs, store
 from tests.cluster.head.key_values import KeyValues
 
+SECONDS = 120  # more than anything here takes
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
@@ -66,4 +68,20 @@ async def test_a_head_that_does_not_answer_is_asked_again(monkeypatch: pytest.Mo
     monkeypatch.setattr(runs, "KEEP_SECONDS", 0.01)
     keeping = asyncio.create_task(runs.keep("squadron", "run"))
     assert [await asked.get() for _ in range(3)] == ["squadron/run"] * 3
+    keeping.cancel()
+
+
+async def test_a_word_that_fails_unforeseen_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def fail(app_name: str, name: str) -> None:
+        loop.call_soon_threadsafe(asked.put_nowait, name)
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(runs, "say_it_goes_on", fail)
+    monkeypatch.setattr(runs, "KEEP_SECONDS", 0.01)
+    keeping = asyncio.create_task(runs.keep("squadron", "run"))
+    async with asyncio.timeout(SECONDS):
+        assert [await asked.get() for _ in range(2)] == ["run"] * 2
     keeping.cancel()

@@ -1,12 +1,16 @@
 """Figures that Ray's own agent exports: a real one, whose port is scraped."""
 
+import asyncio
 import os
 import secrets
 import subprocess
 import sys
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
+from cluster.metrics import ray_export
 from tests.end_to_end.conftest import free_port
 
 # A process that leaves figures with Ray as a gateway does, reads the agent's port until what it
@@ -69,3 +73,19 @@ def test_an_agent_of_rays_shows_the_same_numbers() -> None:
         ("ray_vllm_request_params_n_count", "all", None): 3.0,
         ("ray_vllm_request_params_n_sum", "all", None): 13.0,
     }, done.stderr
+
+
+async def test_figures_that_fail_unforeseen_are_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_export, "has_agent", lambda: True)
+    monkeypatch.setattr(ray_export, "EXPORT_SECONDS", 0.01)
+    asked = asyncio.Queue[None]()
+
+    async def figures() -> Collector:
+        asked.put_nowait(None)
+        raise RuntimeError("unforeseen")
+
+    exporting = asyncio.create_task(ray_export.export_figures(figures))
+    async with asyncio.timeout(120):
+        for _ in range(2):
+            await asked.get()
+    exporting.cancel()

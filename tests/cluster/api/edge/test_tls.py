@@ -140,3 +140,21 @@ def test_a_certificate_is_taken_once_its_time_has_come(
 
 def begins(path: str, _certificate: object) -> None:
     raise InvalidConfig(f"ssl_certfile={path} begins later")
+
+
+async def test_a_look_that_fails_unforeseen_is_not_the_last(
+    files: CertificateFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.api.edge.tls.LOOK_SECONDS", 0.01)
+    renewed, looked = RenewedContext(files), asyncio.Queue[None]()
+
+    def look() -> None:
+        looked.put_nowait(None)
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(renewed, "look", look)
+    keeping = asyncio.create_task(renewed.keep())
+    async with asyncio.timeout(SECONDS):
+        for _ in range(2):
+            await looked.get()
+    keeping.cancel()

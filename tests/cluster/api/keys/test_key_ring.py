@@ -4,6 +4,7 @@ import hashlib
 import logging
 import os
 import pickle
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from cluster.gateway.options import GatewayOptions
 from cluster.launch.app import build_app
 from engine.errors import InvalidConfig
 
+SECONDS = 120  # more than anything here takes
 SECRET = "sk-do-not-tell"
 
 
@@ -138,3 +140,17 @@ def test_a_gateway_on_another_node_has_the_keys_without_the_file(file: str) -> N
     there = pickle.loads(sent)
     there.look()
     assert there.names == ["key-1", "file-1", "file-2"] and knows(there, "sk-one")
+
+
+def test_a_look_that_fails_unforeseen_is_not_the_last(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.api.keys.key_ring.LOOK_SECONDS", 0.01)
+    looks = threading.Semaphore(0)
+
+    def look(_: KeyRing) -> None:
+        looks.release()
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(KeyRing, "look", look)
+    KeyRing((), file).watch()
+    for _ in range(2):
+        assert looks.acquire(timeout=SECONDS)

@@ -534,3 +534,36 @@ async def test_one_that_another_gateway_loads_meanwhile_is_replaced_only_in_plac
     assert found is not None and found.digest == (mine if in_place else theirs).digest
     await loading.unload("quay")
     assert store == {}
+
+
+class BrokenStore(Store):
+    """Whose first reader fails unforeseen."""
+
+    is_whole = False
+
+    async def read(self) -> dict[str, Change]:
+        if self.is_whole:
+            return await super().read()
+        self.is_whole = True
+        raise RuntimeError("unforeseen")
+
+
+async def test_a_look_that_fails_unforeseen_is_not_the_last(
+    root: Path, given: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.gateway.adapters.loading.LOOK_SECONDS", 0.01)
+    loadable = Loadable.configured([str(root)], EngineConfig.create(model=DEMO, enable_lora=True))
+    assert loadable is not None
+
+    async def nothing(*_: object) -> list[str]:
+        return []
+
+    async def none_told() -> None: ...
+
+    late = Adapters()
+    store = BrokenStore(quay=Change(given))
+    looking = asyncio.create_task(AdapterLoading(late, loadable, store, nothing, none_told).keep_looking())
+    async with asyncio.timeout(10):
+        while late.find("quay") is None:
+            await asyncio.sleep(0)
+    looking.cancel()

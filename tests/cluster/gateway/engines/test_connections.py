@@ -94,3 +94,21 @@ async def test_work_beside_ends_with_the_connections(journals: Journals, engines
     await begun.wait()
     await connections.close()
     await asyncio.wait_for(ended.wait(), SECONDS)
+
+
+async def test_a_look_that_fails_unforeseen_is_not_the_last(
+    journals: Journals, engines: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.gateway.engines.connections.INTRODUCTION_SECONDS", 0.01)
+    connections, num_looks = Connections(engines, journals, patience=SECONDS), 0
+
+    def look() -> None:
+        nonlocal num_looks
+        num_looks += 1
+        if num_looks == 1:
+            raise RuntimeError("unforeseen")
+
+    await connections.start("127.0.0.1", look)
+    await until(lambda: engines.num_introductions > 1)
+    await connections.close()
+    assert num_looks > 1
