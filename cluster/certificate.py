@@ -54,8 +54,12 @@ class CertificateFiles:
             ) from None
         except (ValueError, UnsupportedAlgorithm):
             raise InvalidConfig(f"ssl_keyfile={self.keyfile} has no private key in PEM") from None
+        try:
+            certified_key = certificate.public_key()
+        except (ValueError, UnsupportedAlgorithm):
+            raise InvalidConfig(f"ssl_certfile={self.certfile} is of a key that cannot be read") from None
         form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
-        if public_key.public_bytes(*form) != certificate.public_key().public_bytes(*form):
+        if public_key.public_bytes(*form) != certified_key.public_bytes(*form):
             raise InvalidConfig(f"ssl_keyfile={self.keyfile} is not the key of ssl_certfile={self.certfile}")
         _check_time(self.certfile, certificate)
         return certificates if self.certfile == self.keyfile else certificates.rstrip() + b"\n" + key

@@ -1,5 +1,6 @@
 """Which certificates are served, and what is said of those that are not."""
 
+import ssl
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def test_what_is_no_certificate_or_no_key_is_named(files: CertificateFiles, cont
     assert refusal(files) == f"ssl_keyfile={files.keyfile} has no private key in PEM"
     Path(files.certfile).write_bytes(content)
     assert refusal(files) == f"ssl_certfile={files.certfile} has no certificate in PEM"
+
+
+def test_a_certificate_of_an_unknown_kind_of_key_is_refused(files: CertificateFiles) -> None:
+    der = ssl.PEM_cert_to_DER_cert(Path(files.certfile).read_text(encoding="ascii"))
+    kind = bytes.fromhex("06072a8648ce3d0201")  # id-ecPublicKey
+    assert kind in der
+    Path(files.certfile).write_text(ssl.DER_cert_to_PEM_cert(der.replace(kind, kind[:-1] + b"\x63")), encoding="ascii")
+    assert refusal(files) == f"ssl_certfile={files.certfile} is of a key that cannot be read"
 
 
 def test_another_ones_key_is_refused(files: CertificateFiles, tmp_path: Path) -> None:
