@@ -12,6 +12,7 @@ from ray.experimental import internal_kv
 from engine.errors import SquadronError
 
 NAMESPACE = b"squadron"
+KEPT = 1000  # keys of a numbered record: more than are written while one of its writers is slow
 
 
 class NoRecord(SquadronError):

@@ -43,27 +43,42 @@ class WeightsRecord:
         self.rest = RestRecord(self._prefix)
 
     def read(self) -> Change:
-        value = store.read(self._prefix)
-        return NONE if value is None else msgspec.json.decode(value, type=Change)
+        change = _decoded(store.read(self._prefix)) or NONE  # or one of the last: see `write`
+        number = change.number
+        while (later := store.read(self._key(number := number + 1))) is not None:
+            change = _decoded(later) or change
+        return change
 
     def write(self, number: int, weights: Weights | None) -> bool:
         """Every replica of these engines should have these, also one that is yet to start. False,
-        and nothing is written, if a later change has been.
+        and nothing is written, if a later change has been. Of two that are written at once the
+        later counts: each is under its own number, too.
         """
         if self.read().number > number:
             return False
         are_objects = weights is not None and weights.folder is None
         version = None if weights is None else weights.version
         change = Change(number, None if are_objects else weights, version, are_elsewhere=are_objects)
-        store.write(self._prefix, msgspec.json.encode(change))
+        value = msgspec.json.encode(change)
+        store.write(self._key(number), value)
+        store.write(self._prefix, value)
+        store.delete(self._key(number - store.KEPT))
         return True
 
     def claim(self, at_least: int) -> int:
         """A number for a change, higher than those before, that nobody else gets."""
-        number = at_least
-        while not store.claim(self._prefix + f"/{number}".encode()):
+        number = max(at_least, self.read().number + 1)  # keys of earlier ones are gone
+        while not store.claim(self._key(number)):
             number += 1
         return number
+
+    def _key(self, number: int) -> bytes:
+        """Empty as long as the number is only claimed."""
+        return self._prefix + f"/{number}".encode()
+
+
+def _decoded(value: bytes | None) -> Change | None:
+    return msgspec.json.decode(value, type=Change) if value else None
 
 
 def last_change(record: WeightsRecord) -> Change:

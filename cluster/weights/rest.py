@@ -73,6 +73,7 @@ class RestRecord:
             before = self.read()
         rest = before.after(what, *arguments)
         store.write(self._prefix, msgspec.json.encode(rest))
+        store.delete(self._key(rest.number - store.KEPT))
         return rest
 
     def _key(self, number: int) -> bytes:
