@@ -105,9 +105,9 @@ class Tally:
 
     def add(self, update: Update) -> None:
         index, output = update
-        self.fingerprint = output.fingerprint or self.fingerprint
-        if output.weights_version is not None:
-            self.weights_version = output.weights_version
+        if output.fingerprint is not None:
+            self.fingerprint = output.fingerprint
+            self.weights_version = UNSET if output.weights_version is None else output.weights_version
         self._prompt_tokens[index] = max(self._prompt_tokens[index], len(output.prompt_token_ids))
         self._cached_tokens[index] = max(self._cached_tokens[index], output.num_cached_tokens)
         for delta in output.outputs:

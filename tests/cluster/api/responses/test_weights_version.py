@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from msgspec import UNSET
 
+from cluster.api.responses.generation import Tally, Update
+from engine.outputs import RequestOutput
 from engine.pooling import Pooling
 from tests.cluster.api.scripted import Running, running
 
@@ -47,3 +51,12 @@ def test_a_stream(server: Running, route: str) -> None:
     first = next(line for line in answer.text.splitlines() if line.startswith("data: "))
     told = json.loads(first.removeprefix("data: "))
     assert told.get("message", told.get("response", told))["weights_version"] == "step-8"
+
+
+def test_an_answer_that_ends_with_the_models_own_weights_names_no_others() -> None:
+    call: Any = SimpleNamespace(requests=[None], params=SimpleNamespace(n=1), turn=None)
+    tally = Tally(call)
+    for version, told in (("step-8", "step-8"), (None, UNSET)):
+        delta = RequestOutput("a", 0, [], [], finished=False, fingerprint="f", weights_version=version)
+        tally.add(Update(0, delta))
+        assert tally.engine == ("f", told)
