@@ -3,6 +3,7 @@
 import msgspec
 
 ANTHROPIC_PATH = "/v1/messages"  # and what is below it
+MODELS_PATH = "/v1/models"  # likewise
 _ANTHROPIC_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -14,6 +15,11 @@ _ANTHROPIC_TYPES = {
 
 def is_anthropic(path: str) -> bool:
     return path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/")
+
+
+def is_models(path: str) -> bool:
+    """Whether both APIs have it."""
+    return path == MODELS_PATH or path.startswith(f"{MODELS_PATH}/")
 
 
 def openai_error(message: str, kind: str, *, param: str | None, code: str) -> bytes:

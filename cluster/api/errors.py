@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cluster.api.absent import nothing_at
-from cluster.api.error_shapes import anthropic_error, is_anthropic, openai_error
-from cluster.api.scopes import path_of, request_id
+from cluster.api.error_shapes import anthropic_error, openai_error
+from cluster.api.scopes import path_of, request_id, speaks_anthropic
 from engine.errors import (
     DEADLINE_EXCEEDED,
     FINGERPRINT_CHANGED,
@@ -150,13 +150,14 @@ def _spread(seconds: float) -> float:
     return seconds * random.uniform(1.0, 2.0)
 
 
-def error_body(error: ApiError, path: str = "", request_id: str | None = None) -> bytes:
-    """JSON, in the form of the API that the path belongs to; by default in OpenAI's, which has no
-    id of the request.
+def error_body(error: ApiError, scope: Scope | None = None) -> bytes:
+    """JSON, in the form of the API that is asked; by default in OpenAI's, which has no id of the
+    request.
     """
     message = error.message if len(error.message) <= MAX_MESSAGE else error.message[:MAX_MESSAGE] + "…"
-    if is_anthropic(path):
-        return anthropic_error(message, error.status, param=error.param, code=error.code, request_id=request_id)
+    if scope is not None and speaks_anthropic(scope):
+        told_id = request_id(scope)
+        return anthropic_error(message, error.status, param=error.param, code=error.code, request_id=told_id)
     return openai_error(message, error.type, param=error.param, code=error.code)
 
 
@@ -173,8 +174,8 @@ class ErrorResponse(Response):
         count_refusal = scope.get("extensions", {}).get(REFUSALS)
         if count_refusal is not None:
             count_refusal(self._error.code, self._error.limit)
-        if is_anthropic(path_of(scope)):
-            self.body = error_body(self._error, path_of(scope), request_id(scope))
+        if speaks_anthropic(scope):
+            self.body = error_body(self._error, scope)
             self.init_headers(self._error.headers)
         await super().__call__(scope, receive, send)
 

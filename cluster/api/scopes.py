@@ -6,7 +6,7 @@ import re
 
 from starlette.types import Message, Scope, Send
 
-from cluster.api.error_shapes import is_anthropic
+from cluster.api.error_shapes import is_anthropic, is_models
 
 MAX_REQUEST_ID = 128  # characters
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._:=|+-]")  # unsafe in a request's id, which Serve writes to its logs
@@ -16,6 +16,14 @@ def path_of(scope: Scope) -> str:
     """Without that at which the application is mounted."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
+
+
+def speaks_anthropic(scope: Scope) -> bool:
+    """Whether it gets Anthropic's form: by its path, or, of models, by a header that those clients
+    send.
+    """
+    path = path_of(scope)
+    return is_anthropic(path) or (is_models(path) and any(name == b"anthropic-version" for name, _ in scope["headers"]))
 
 
 def request_id(scope: Scope) -> str | None:
@@ -33,7 +41,7 @@ def safe_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]
 def telling_request_id(scope: Scope, send: Send) -> Send:
     """Anthropic's clients read the request's id from a header of another name."""
     known = request_id(scope)
-    if known is None or not is_anthropic(path_of(scope)):
+    if known is None or not speaks_anthropic(scope):
         return send
 
     async def sending(message: Message) -> None:

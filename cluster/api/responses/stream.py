@@ -9,10 +9,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cluster.api.connection.disconnect import or_as_gone, unless_disconnected
-from cluster.api.error_shapes import is_anthropic
 from cluster.api.errors import FORESEEN, as_api_error, error_body
 from cluster.api.responses.resuming.readers import Reader, taken_over
-from cluster.api.scopes import path_of, request_id
+from cluster.api.scopes import speaks_anthropic
 
 DONE = b"data: [DONE]\n\n"
 # JSON may contain these unescaped, but clients that split lines by Unicode's rules would break
@@ -91,7 +90,6 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _fail(self, send: Send, scope: Scope, error: Exception) -> None:
-        path = path_of(scope)
-        name = b"event: error\n" if is_anthropic(path) else b""
-        data = name + frame(error_body(as_api_error(error), path, request_id(scope)))
+        name = b"event: error\n" if speaks_anthropic(scope) else b""
+        data = name + frame(error_body(as_api_error(error), scope))
         await send({"type": "http.response.body", "body": data, "more_body": True})

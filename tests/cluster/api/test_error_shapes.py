@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cluster.api.error_shapes import anthropic_error, is_anthropic, openai_error
+from cluster.api.error_shapes import anthropic_error, is_anthropic, is_models, openai_error
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,11 @@ from cluster.api.error_shapes import anthropic_error, is_anthropic, openai_error
 )
 def test_paths_of_anthropic(path: str, is_its: bool) -> None:
     assert is_anthropic(path) is is_its
+
+
+def test_paths_of_models() -> None:
+    paths = ("/v1/models", "/v1/models/demo", "/v1/models2", "/v1/messages")
+    assert [is_models(path) for path in paths] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(

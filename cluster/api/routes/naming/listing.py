@@ -11,6 +11,7 @@ from cluster.api.models.model import Model, Models
 from cluster.api.requests.sampling import unknown_model
 from cluster.api.responses.protocol import ModelCard, ModelList
 from cluster.api.routes.answer import READ, json_response
+from cluster.api.scopes import speaks_anthropic
 
 
 def add_routes(router: APIRouter, models: Models) -> None:
@@ -33,7 +34,7 @@ def add_routes(router: APIRouter, models: Models) -> None:
     @router.api_route("/v1/models", methods=READ)
     async def all_models(request: Request) -> Response:
         found = list(cards().values())
-        told = ModelPage.of(found) if _is_anthropic(request) else ModelList(found)
+        told = ModelPage.of(found) if speaks_anthropic(request.scope) else ModelList(found)
         return json_response(msgspec.json.encode(told))
 
     @router.api_route("/v1/models/{model_id:path}", methods=READ)
@@ -42,12 +43,7 @@ def add_routes(router: APIRouter, models: Models) -> None:
         card = cards().get(model_id)
         if card is None:
             raise unknown_model(model_id, models)
-        return json_response(msgspec.json.encode(ModelInfo.of(card) if _is_anthropic(request) else card))
-
-
-def _is_anthropic(request: Request) -> bool:
-    """Whether one of its clients asks, which all send this header."""
-    return "anthropic-version" in request.headers
+        return json_response(msgspec.json.encode(ModelInfo.of(card) if speaks_anthropic(request.scope) else card))
 
 
 def _alias_card(name: str, now: int, models: list[Model]) -> ModelCard:

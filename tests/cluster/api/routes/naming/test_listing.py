@@ -44,6 +44,11 @@ def test_anthropics_clients_get_their_form(server: Running, http: httpx.Client) 
     with anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client:
         (listed,) = client.models.list(limit=5)
         assert listed == client.models.retrieve(MODEL)
+        with pytest.raises(anthropic.NotFoundError) as unknown:
+            client.models.retrieve("other", extra_headers={"x-request-id": "a-1"})
+    assert isinstance(unknown.value.body, dict) and unknown.value.body["type"] == "error"
+    assert unknown.value.body["error"]["type"] == "not_found_error"
+    assert unknown.value.body["request_id"] == "a-1"
     assert (listed.id, listed.display_name, listed.max_input_tokens) == (MODEL, MODEL, MAX_MODEL_LEN)
     page = http.get("/v1/models", headers={"anthropic-version": "2023-06-01"}).json()
     assert parsed(ModelInfo, page["data"][0]) == listed
