@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ FUEL, RENEWED_FUEL = 200_000, 1_000_000
 TRIAL_STACK, STACK = 4 << 20, 16 << 20  # bytes
 _starting = threading.Lock()
 T = TypeVar("T")
+_RULE = re.compile(r"^[ \t]*([\w-]+)\s*::=", re.MULTILINE)  # of GBNF
 _DUMP = re.compile(r"\n<|\n *\d+ \| ")
 _PLACE = re.compile(r"^at \d+\(\d+\): failed to compile JSON schema: ")
 
@@ -111,6 +113,10 @@ def reason(matcher: LLMatcher) -> str:
 
 def _to_lark(grammar: str) -> str:
     """Of a grammar as GBNF, or as Lark."""
+    # Of a rule that Lark has twice, the library says so; of one of GBNF it takes the last.
+    for name, count in Counter(_RULE.findall(grammar)).items():
+        if count > 1:
+            raise ValueError(f"Rule {name!r} already exists")
     try:
         return str(any_to_lark(grammar))
     except IndexError:  # the library's own, after a backslash at the end

@@ -47,6 +47,8 @@ def test_what_is_refused_names_the_field(trials: TrialProcess, kind: str, value:
         ('answer ::= "a"', "No 'root' rule found"),
         ("root ::= answer", "Rule 'answer' not found"),
         ('root ::= a-b a_b\na-b ::= "a"\na_b ::= "b"', "Rule 'A_B' already exists"),
+        ('root ::= "a"\nroot ::= "b"', "Rule 'root' already exists"),
+        ('root ::= a-b\n  a-b\n ::= "a"\na-b::= "b"', "Rule 'a-b' already exists"),
         ("root ::= [\\", "Unexpected end of input"),
     ],
 )
