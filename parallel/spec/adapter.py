@@ -103,7 +103,10 @@ def pairs(config: AdapterConfig, shapes: Mapping[str, tuple[int, ...]], model: D
         match = _TENSOR.fullmatch(name)
         if match is None:
             raise InvalidAdapter(f"tensor {name} is no low-rank factor of a linear, and nothing else is computed")
-        found.setdefault("model." + match[1], {})[match[2]] = name
+        halves = found.setdefault("model." + match[1], {})
+        if match[2] in halves:
+            raise InvalidAdapter(f"{halves[match[2]]} and {name} are the same factor by two names")
+        halves[match[2]] = name
     for target in config.targets:
         if not any(f".{name}".endswith("." + target) for name in found):
             raise InvalidAdapter(f"target_modules names {target}, of which there is no tensor")

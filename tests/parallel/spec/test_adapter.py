@@ -47,6 +47,12 @@ def test_a_model_without_its_head_names_its_layers_alone() -> None:
     assert found.scale == pytest.approx(0.5)
 
 
+def test_a_factor_by_both_names_is_refused() -> None:
+    other = {name.replace("model.model.", "model."): shape for name, shape in SHAPES.items() if "lora_A" in name}
+    with pytest.raises(InvalidAdapter, match=rf"^{Q}.lora_A.weight and base_model.model.layers.0.* two names$"):
+        pairs(config(), SHAPES | other, MODEL)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
