@@ -1,7 +1,10 @@
 """Errors, by cause: the caller, the configuration, a worker."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_SECRET = re.compile(r"(://[^/@:\s]*:).*@")
 
 # Codes of requests that end in an error of their own (`RequestOutput.error_code`).
 REQUEST_QUARANTINED = "request_quarantined"  # it crashed worker processes
@@ -138,3 +141,8 @@ class Overloaded(SquadronError):
 def in_a_line(error: BaseException) -> str:
     """An exception's type and the first line of its message."""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def without_secret(text: str) -> str:
+    """Of a URI such as s3://KEY:SECRET@bucket/folder, also within a message."""
+    return _SECRET.sub(r"\1…@", text)

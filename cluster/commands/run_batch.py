@@ -8,7 +8,7 @@ from cluster.commands.batch_servers import add_servers, check_servers, door_to
 from cluster.commands.options import add_engine_options
 from cluster.launch.packages import check_batch_packages
 from cluster.progress import progress
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, without_secret
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -52,9 +52,9 @@ def _run(options: argparse.Namespace) -> None:
     alone: Any = importlib.import_module("cluster.batch.files.parts").alone
     source, output = place.at(options.input_file), place.at(options.output_file)
     if not source.is_file:
-        raise InvalidConfig(f"input_file={options.input_file}: there is no such file")
+        raise InvalidConfig(f"input_file={without_secret(options.input_file)}: there is no such file")
     if output.is_folder:
-        raise InvalidConfig(f"output_file={options.output_file} is a folder; name a file")
+        raise InvalidConfig(f"output_file={without_secret(options.output_file)} is a folder; name a file")
     parts = place(output.filesystem, f"{output.path}.parts")  # a URI goes on behind its path
     if options.output_tmp_dir:
         parts = place.at(options.output_tmp_dir)
@@ -76,4 +76,5 @@ def _run(options: argparse.Namespace) -> None:
         answered.join(output)
         answered.delete()
     counts = answered.counts
-    print(f"{counts.total} lines: {counts.completed} answered, {counts.failed} failed; {options.output_file}")
+    written = without_secret(options.output_file)
+    print(f"{counts.total} lines: {counts.completed} answered, {counts.failed} failed; {written}")

@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, without_secret
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("engine", "parallel", "ops", "cluster")
@@ -37,5 +37,5 @@ def check_files_path(place: str) -> None:
         raise InvalidConfig(f"files_path={place!r} must begin with /, or be a URI such as s3://bucket/folder")
     if is_uri and scheme not in _STORES:
         there_are = ", ".join(f"{store}://" for store in _STORES)
-        raise InvalidConfig(f"files_path={place!r} is in no store that there is; there are {there_are}")
+        raise InvalidConfig(f"files_path={without_secret(place)!r} is in no store that there is; there are {there_are}")
     check_batch_packages("files_path")

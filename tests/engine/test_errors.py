@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from engine.errors import StepRaised, WorkerLost, in_a_line
+from engine.errors import StepRaised, WorkerLost, in_a_line, without_secret
 
 
 def test_a_failed_step_names_the_rank() -> None:
@@ -19,3 +19,16 @@ def test_a_failed_step_names_the_rank() -> None:
 def test_an_error_in_a_line(error: Exception, line: str) -> None:
     assert in_a_line(error) == line
     assert in_a_line(pickle.loads(pickle.dumps(error))) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("s3://key:secret@bucket/folder?region=eu", "s3://key:…@bucket/folder?region=eu"),
+        ("'s3://key:sec/ret@bucket' is none: 's3://key:sec/ret@bucket'", "'s3://key:…@bucket'"),
+        ("s3://bucket/with:colon/and@sign", "s3://bucket/with:colon/and@sign"),
+        ("/a/path:of@this machine", "/a/path:of@this machine"),
+    ],
+)
+def test_a_uris_secret_is_not_told(text: str, told: str) -> None:
+    assert without_secret(text) == told

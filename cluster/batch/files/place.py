@@ -10,7 +10,7 @@ from typing import Any, Self
 import pyarrow
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
-from engine.errors import InvalidConfig, in_a_line
+from engine.errors import InvalidConfig, in_a_line, without_secret
 
 WRITING = ".writing"  # suffix of a file that is not whole yet
 BUFFER_BYTES = 1 << 20
@@ -31,7 +31,7 @@ class Place:
         try:
             return cls(*FileSystem.from_uri(name))
         except (pyarrow.ArrowException, ValueError, OSError) as error:
-            raise InvalidConfig(f"{name!r} is not a place for files: {in_a_line(error)}") from None
+            raise InvalidConfig(without_secret(f"{name!r} is not a place for files: {in_a_line(error)}")) from None
 
     def __truediv__(self, name: str) -> "Place":
         return Place(self.filesystem, f"{self.path.rstrip('/')}/{name}")

@@ -185,3 +185,9 @@ def test_answers_go_on_where_they_were(place: Place) -> None:
     with pytest.raises(InvalidConfig, match="another input"):
         for digest in ("digest", "changed"):
             Parts(place / "other", digest)
+
+
+def test_a_place_that_is_refused_does_not_tell_its_secret() -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        Place.at("s3://key:secret@bucket/x?regoin=eu")
+    assert "regoin" in str(refused.value) and "secret" not in str(refused.value)
