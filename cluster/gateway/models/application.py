@@ -1,6 +1,7 @@
 """All models of the application, as one gateway replica serves them."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 import ray
@@ -10,8 +11,11 @@ from cluster.gateway.models.peers import PeerGateways
 from cluster.gateway.models.served import Served
 from cluster.gateway.options import GatewayOptions
 from cluster.gateway.prefill.spare_engines import ModelEngines
+from cluster.going_on import going_on
 from cluster.head import runs
 from cluster.owner import Owner
+
+logger = logging.getLogger("squadron.gateway")
 
 SETTLE_SECONDS = 10.0  # after the first model's engine, in which those of the others may be there, too
 
@@ -74,11 +78,14 @@ class ServedApplication:
                 await each.loading.look()
 
     async def _join(self) -> None:
+        num_all = len(self.served) + len(self._later)
         for making in asyncio.as_completed(self._later):
-            served = await making
-            await served.start(ray.util.get_node_ip_address())
-            self._add(served)
-        self._all_there.set()
+            with going_on(logger, "the joining of a model"):
+                served = await making
+                await served.start(ray.util.get_node_ip_address())
+                self._add(served)
+        if len(self.served) == num_all:
+            self._all_there.set()
 
     def _add(self, served: Served) -> None:
         self.served.append(served)

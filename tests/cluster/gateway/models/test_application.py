@@ -106,3 +106,28 @@ async def test_a_model_joins_though_nobody_tells_its_adapters_at_first(monkeypat
     finally:
         for each in application.served:
             await each.gateway.close()
+
+
+async def test_a_model_joins_though_another_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COLLECTS, "0")
+    has_failed = asyncio.Event()
+
+    async def fail() -> Served:
+        has_failed.set()
+        raise RuntimeError("unforeseen")
+
+    async def make() -> Served:
+        await has_failed.wait()
+        return served("second")
+
+    application = ServedApplication([served("first")], [asyncio.create_task(each()) for each in (fail, make)], OPTIONS)
+    await application.start()
+    try:
+        async with asyncio.timeout(10):
+            while len(application.served) < 2:
+                await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(application.wait_for_all(), 0)
+    finally:
+        for each in application.served:
+            await each.gateway.close()
