@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SECRET = re.compile(r"(://[^/@:\s]*:).*@")
+_SECRET = re.compile(r"(://[^/@:\s]*:)(?!\d+[/\s])[^@\s]*@")  # not a port, of a path with an @
 
 # Codes of requests that end in an error of their own (`RequestOutput.error_code`).
 REQUEST_QUARANTINED = "request_quarantined"  # it crashed worker processes
@@ -139,8 +139,8 @@ class Overloaded(SquadronError):
 
 
 def in_a_line(error: BaseException) -> str:
-    """An exception's type and the first line of its message."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    """An exception's type and the first line of its message, `without_secret`."""
+    return without_secret(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
 
 
 def without_secret(text: str) -> str:

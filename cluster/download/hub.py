@@ -23,7 +23,7 @@ from huggingface_hub.utils import _headers, _http
 from cluster.download.store import Interrupted, RemoteFile, Unreachable
 from cluster.download.transfer import Patience, is_there
 from engine.config import is_hub_name
-from engine.errors import InvalidConfig, in_a_line
+from engine.errors import InvalidConfig, in_a_line, without_secret
 
 MAIN = "main"
 HUGGING_FACE = "https://huggingface.co"  # where HF_ENDPOINT is empty
@@ -172,6 +172,7 @@ def _explained(repo: str, revision: str, cache: str, *, is_transfer: bool = Fals
     """Raises what huggingface_hub raises as InvalidConfig that says what to do; a transfer's
     passing failures as Interrupted.
     """
+    at = without_secret(endpoint())
     try:
         yield
     except errors.OfflineModeIsEnabled:
@@ -183,15 +184,15 @@ def _explained(repo: str, revision: str, cache: str, *, is_transfer: bool = Fals
     except errors.GatedRepoError:
         has_none = "no token is set" if get_token() is None else "the token that is set has no access"
         raise InvalidConfig(
-            f"{repo} is gated, and {has_none}: ask for access at {endpoint()}/{repo}, then log in by `hf auth login` "
+            f"{repo} is gated, and {has_none}: ask for access at {at}/{repo}, then log in by `hf auth login` "
             "or set HF_TOKEN, on every node"
         ) from None
     except errors.RevisionNotFoundError:
-        where = f"{endpoint()}/{repo}"
+        where = f"{at}/{repo}"
         raise InvalidConfig(f"{repo} has no revision {revision!r}; its branches and tags are at {where}") from None
     except errors.RepositoryNotFoundError:
         raise InvalidConfig(
-            f"{endpoint()} has no model {repo}, or it is private: check the name, or log in by `hf auth login` or set "
+            f"{at} has no model {repo}, or it is private: check the name, or log in by `hf auth login` or set "
             "HF_TOKEN, on every node"
         ) from None
     except errors.HfHubHTTPError as error:
@@ -199,7 +200,7 @@ def _explained(repo: str, revision: str, cache: str, *, is_transfer: bool = Fals
         asked = _asked_seconds(error.response)
         if is_transfer and status in _PASSING:
             raise Interrupted(in_a_line(error), asked) from None
-        said = f"{endpoint()} answers {status} when asked for {repo}: {in_a_line(error)}"
+        said = f"{at} answers {status} when asked for {repo}: {in_a_line(error)}"
         if status in _PASSING:
             raise Unreachable(said, asked=asked) from None
         if status == 401 and get_token() is not None:
@@ -209,7 +210,7 @@ def _explained(repo: str, revision: str, cache: str, *, is_transfer: bool = Fals
         if is_transfer:
             raise Interrupted(in_a_line(error)) from None
         raise Unreachable(
-            f"{endpoint()} cannot be reached ({in_a_line(error)})",
+            f"{at} cannot be reached ({in_a_line(error)})",
             f", and {repo} (revision {revision}) is not in the cache {cache}; set HF_ENDPOINT to a mirror, or name a "
             "folder",
         ) from None

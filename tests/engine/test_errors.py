@@ -25,10 +25,12 @@ def test_an_error_in_a_line(error: Exception, line: str) -> None:
     ("text", "told"),
     [
         ("s3://key:secret@bucket/folder?region=eu", "s3://key:…@bucket/folder?region=eu"),
-        ("'s3://key:sec/ret@bucket' is none: 's3://key:sec/ret@bucket'", "'s3://key:…@bucket'"),
+        ("'s3://key:sec/ret@bucket' is none: 's3://key:sec/ret@a'", "'s3://key:…@bucket' is none: 's3://key:…@a'"),
+        ("no route to http://127.0.0.1:8000/v1/models/a@b", "no route to http://127.0.0.1:8000/v1/models/a@b"),
         ("s3://bucket/with:colon/and@sign", "s3://bucket/with:colon/and@sign"),
         ("/a/path:of@this machine", "/a/path:of@this machine"),
     ],
 )
 def test_a_uris_secret_is_not_told(text: str, told: str) -> None:
     assert without_secret(text) == told
+    assert in_a_line(ValueError(text)) == f"ValueError: {told}"

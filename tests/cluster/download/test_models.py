@@ -126,12 +126,18 @@ def test_dummy_weights_are_not_fetched(hub: SmallHub, config: EngineConfig) -> N
     ],
 )
 def test_a_refusal_says_what_to_do(
-    hub: SmallHub, config: EngineConfig, name: str, refusal: tuple[int, str] | None, said: str
+    hub: SmallHub,
+    config: EngineConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    refusal: tuple[int, str] | None,
+    said: str,
 ) -> None:
     hub.refusal = refusal
+    monkeypatch.setenv("HF_ENDPOINT", hub.url.replace("://", "://user:s3cret@"))
     with pytest.raises(InvalidConfig) as caught:
         outlined(config.model_copy(update={"model": name}))
-    assert said in str(caught.value)
+    assert said in str(caught.value) and "s3cret" not in str(caught.value)
 
 
 def test_a_token_opens_a_gated_model(hub: SmallHub, config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
