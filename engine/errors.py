@@ -1,5 +1,6 @@
 """Errors, by cause: the caller, the configuration, a worker."""
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -146,3 +147,14 @@ def in_a_line(error: BaseException) -> str:
 def without_secret(text: str) -> str:
     """Of a URI such as s3://KEY:SECRET@bucket/folder, also within a message."""
     return _SECRET.sub(r"\1…@", text)
+
+
+@contextmanager
+def going_on(logger: logging.Logger, what: str) -> Iterator[None]:
+    """Around a turn of a loop that a service is nothing without: what fails unforeseen is logged,
+    and does not end the loop.
+    """
+    try:
+        yield
+    except Exception:
+        logger.exception("%s failed; going on", what)

@@ -13,8 +13,7 @@ from cluster.api.batches import Batch, Owner
 from cluster.batch.files.place import Place
 from cluster.batch.store import Store
 from cluster.batch.supervisor import Supervisor
-from cluster.going_on import going_on
-from engine.errors import in_a_line
+from engine.errors import going_on, in_a_line
 
 logger = logging.getLogger("squadron.gateway")
 

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from cluster.going_on import going_on
 from cluster.head import store
+from engine.errors import going_on
 
 logger = logging.getLogger("squadron.gateway")
 

@@ -17,8 +17,8 @@ from prometheus_client.registry import Collector
 from ray.exceptions import RayError
 from ray.util.metrics import Gauge
 
-from cluster.going_on import going_on
 from cluster.metrics.catalog import OF_A_MOMENT, OF_KEYS
+from engine.errors import going_on
 
 EXPORT_SECONDS = 10.0  # as often as Ray's processes report to their agents
 COLLECTS = "RAY_enable_metrics_collection"  # Ray's own switch

@@ -5,13 +5,13 @@ prompts for engines there, and ends when it is told to, or when its engine has f
 import asyncio
 import logging
 
-from cluster.going_on import going_on
 from cluster.head import runs
 from cluster.replica.departure import Departure
 from cluster.replica.leaving.left_blocks import LeftBlocks
 from cluster.replica.replica import Replica
 from cluster.replica.serve_process import end_process, node_address
 from engine.config import EngineConfig
+from engine.errors import going_on
 from engine.offload.peers.block_server import BlockServer
 
 logger = logging.getLogger("squadron.engine")

@@ -1,10 +1,12 @@
 """Errors say what happened where, and cross processes."""
 
+import asyncio
+import logging
 import pickle
 
 import pytest
 
-from engine.errors import StepRaised, WorkerLost, in_a_line, without_secret
+from engine.errors import StepRaised, WorkerLost, going_on, in_a_line, without_secret
 
 
 def test_a_failed_step_names_the_rank() -> None:
@@ -34,3 +36,16 @@ def test_an_error_in_a_line(error: Exception, line: str) -> None:
 def test_a_uris_secret_is_not_told(text: str, told: str) -> None:
     assert without_secret(text) == told
     assert in_a_line(ValueError(text)) == f"ValueError: {told}"
+
+
+def test_a_failure_in_a_loops_turn_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        with going_on(logging.getLogger("squadron"), "looking"):
+            raise RuntimeError("unforeseen")
+    assert caplog.messages == ["looking failed; going on"] * 2
+    assert "RuntimeError: unforeseen" in caplog.text
+
+
+def test_what_ends_a_task_ends_it_in_a_loop_too() -> None:
+    with pytest.raises(asyncio.CancelledError), going_on(logging.getLogger("squadron"), "looking"):
+        raise asyncio.CancelledError

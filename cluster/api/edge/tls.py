@@ -5,8 +5,7 @@ import logging
 import ssl
 
 from cluster.certificate import CertificateFiles
-from cluster.going_on import going_on
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, going_on
 
 LOOK_SECONDS = 1.0
 _logger = logging.getLogger("ray.serve")

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from cluster.api.keys.key import Key, digest_of
 from cluster.api.keys.key_file import check_unique, plain_key, read_key_file
-from cluster.going_on import going_on
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, going_on
 
 API_KEY_VARIABLE = "SQUADRON_API_KEY"
 LOOK_SECONDS = 1.0  # between two looks at the file

@@ -15,8 +15,7 @@ from cluster.api.models.adapters import Adapters
 from cluster.api.requests.fields import as_brief_json
 from cluster.checkpoint.loadable import Loadable
 from cluster.gateway.adapters.store import AdapterStore, Change
-from cluster.going_on import going_on
-from engine.errors import InvalidConfig, InvalidRequest
+from engine.errors import InvalidConfig, InvalidRequest, going_on
 from engine.request import Adapter
 
 logger = logging.getLogger("squadron.gateway")

@@ -8,12 +8,11 @@ from typing import Any
 from cluster.gateway.engines.calling import Calling
 from cluster.gateway.engines.reach import INTRODUCTION_SECONDS, Reach
 from cluster.gateway.requests.journals import Journals
-from cluster.going_on import going_on
 from cluster.replica.calls.engines import Engines
 from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
 from cluster.replica.delta_channel.server import DeltaServer
 from cluster.replica.refusals.lost import EngineLost
-from engine.errors import EngineDead
+from engine.errors import EngineDead, going_on
 
 logger = logging.getLogger("squadron.gateway")
 

@@ -11,9 +11,9 @@ from cluster.gateway.models.peers import PeerGateways
 from cluster.gateway.models.served import Served
 from cluster.gateway.options import GatewayOptions
 from cluster.gateway.prefill.spare_engines import ModelEngines
-from cluster.going_on import going_on
 from cluster.head import runs
 from cluster.owner import Owner
+from engine.errors import going_on
 
 logger = logging.getLogger("squadron.gateway")
 

@@ -9,8 +9,7 @@ from cluster.api.responses.resuming.streams import StreamRecord, Told
 from cluster.gateway.streams.records.store_changes import StoreChanges
 from cluster.gateway.streams.store_actor import IDLE_SECONDS
 from cluster.gateway.streams.store_calls import StoreCalls
-from cluster.going_on import going_on
-from engine.errors import in_a_line
+from engine.errors import going_on, in_a_line
 
 logger = logging.getLogger("squadron.gateway")
 

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from cluster.going_on import going_on
 from cluster.head.store import NoRecord
 from cluster.replica.changes.resting import Resting
 from cluster.replica.changes.start import Start
 from cluster.replica.condition import Condition
 from cluster.weights.asked import Done
 from cluster.weights.record import Change, WeightsRecord
+from engine.errors import going_on
 from engine.executor import Weights
 
 logger = logging.getLogger("squadron.engine")
