@@ -1,6 +1,7 @@
 """Folders of object stores, by fsspec: s3://, gs:// and whatever else has a filesystem there."""
 
 import hashlib
+import logging
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,8 @@ def _open(uri: str) -> tuple[Any, str]:
         raise InvalidConfig(f"model={uri} needs a package that is not installed{extra}") from None
     except ValueError as error:
         raise InvalidConfig(f"model={uri}: {error}; there are hf://, s3://, gs:// and file://") from None
+    # What it cannot do it raises, and we tell; gcsfs logs that, too, with all tracebacks.
+    logging.getLogger(type(fs).__module__.partition(".")[0]).setLevel(logging.CRITICAL)
     return fs, str(path)
 
 

@@ -3,6 +3,7 @@ Google's store, spoken by an emulator; the clients are s3fs and gcsfs.
 """
 
 import hashlib
+import logging
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -323,6 +324,16 @@ def test_a_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_pat
     unreachable(monkeypatch)
     with pytest.raises(InvalidConfig, match="s3://models/qwen/demo cannot be read: "):
         outlined(EngineConfig.create(model="s3://models/qwen/demo", download_dir=str(tmp_path / "node")))
+
+
+def test_what_a_filesystem_logs_itself_is_told_once(gs: Bucket, caplog: pytest.LogCaptureFixture) -> None:
+    """gcsfs tries for half a minute before it logs that a store cannot be reached."""
+    logger = logging.getLogger("gcsfs")
+    logger.setLevel(logging.NOTSET)
+    with pytest.raises(InvalidConfig, match="has no files: there is no such folder, or it is empty"):
+        outlined(EngineConfig.create(model="gs://models/qwen/none"))
+    logger.error("out of retries")
+    assert [record for record in caplog.records if record.name == "gcsfs"] == []
 
 
 def test_a_package_that_is_missing() -> None:
