@@ -16,7 +16,7 @@ _ARGS_WITHOUT_INFLUENCE = "observer observer_kwargs scale_dtype zp_dtype"
 def read_compressed(fields: Fields) -> Scheme:
     """Raises UnsupportedModel."""
     fields.check_known(_READ, _WITHOUT_INFLUENCE)
-    fields.require("quantization_status", "compressed", default="compressed")
+    fields.require("quantization_status", "compressed", "frozen", default="compressed")  # frozen: of early releases
     fields.require("kv_cache_scheme", None)
     sparsity = fields.inner("sparsity_config")
     if sparsity is not None and sparsity.get("format") not in (None, "dense"):
@@ -67,6 +67,7 @@ def _read_weights(form: str, weights: Fields, inputs: Fields | None, ignored: tu
         raise weights.refusal("num_bits", bits, "4 bits, packed ('pack-quantized'),")
     layout: Layout = "packed" if is_packed else "blocks" if strategy == "block" else "float8" if is_float else "int8"
     rounds_inputs = inputs is not None and not is_float
+    has_order = weights.get("actorder") in ("group", "dynamic", True)  # True: of early releases
     if rounds_inputs:
         _check_inputs(weights, inputs, is_packed)
     grouped = {"group": weights.group_size("group_size", None), "block": BLOCK}
@@ -77,8 +78,8 @@ def _read_weights(form: str, weights: Fields, inputs: Fields | None, ignored: tu
         bits=bits,
         group_size=grouped.get(strategy),
         has_zeros=not is_symmetric,
-        has_order=weights.get("actorder") in ("group", "dynamic"),
-        shuffles=weights.get("actorder") in ("group", "dynamic"),
+        has_order=has_order,
+        shuffles=has_order,
         input_scale=rounds_inputs and inputs is not None and not inputs.boolean("dynamic", False),
         ignored=ignored,
     )

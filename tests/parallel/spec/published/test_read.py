@@ -68,6 +68,8 @@ AS_WRITTEN = {
     | {"version": "0.12.2"},
     "llm-compressor, of types": packed_with(observer_kwargs={"maxshrink": 0.2}, scale_dtype=None, zp_dtype="torch.int8")
     | {"sparsity_config": {"format": "dense", "global_sparsity": 0.1}, "transform_config": {"config_groups": {}}},
+    "compressed-tensors, of early releases": packed_with(block_structure=None, dynamic=False, actorder=False)
+    | {"global_compression_ratio": 1.24, "quantization_status": "frozen"},
     "transformers, of FP8": FP8 | {"modules_to_not_convert": ["lm_head"], "scale_fmt": "float", "dequantize": False},
 }
 
@@ -165,6 +167,13 @@ def test_inputs_of_which_nothing_is_said_have_the_scale_that_is_stored() -> None
     assert f"{Q_PROJ}.input_scale" not in scheme.unused({f"{Q_PROJ}.weight": (896, 896)})
 
 
+@pytest.mark.parametrize("order", ["group", True])
+def test_an_order_of_inputs_by_both_its_names(order: str | bool) -> None:
+    """True, of early releases, is what they called "group" later."""
+    scheme = scheme_of(packed_with(actorder=order))
+    assert scheme.has_order and scheme.shuffles
+
+
 @pytest.mark.parametrize("method", REFUSED)
 def test_other_formats_are_refused_by_name(method: str) -> None:
     with pytest.raises(UnsupportedModel, match=rf"quantized by {method}, which is not supported .*awq, gptq, comp"):
@@ -199,6 +208,7 @@ def test_other_formats_are_refused_by_name(method: str) -> None:
         (compressed("nvfp4-pack-quantized", WEIGHTS, None), "format='nvfp4-pack-quantized'"),
         (compressed("pack-quantized", WEIGHTS, {"num_bits": 8, "type": "int"}), "no rounding of inputs"),
         (packed_with() | {"ignore": ["re:*q_proj"]}, "ignore='nothing to repeat.* is not supported; regular"),
+        (packed_with() | {"quantization_status": "calibration"}, "quantization_status='calibration' is not"),
         (packed_with() | {"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme="),
         (packed_with() | {"config_groups": {"a": {}, "b": {}}}, "config_groups='a, b' is not supported; one group is"),
     ],
