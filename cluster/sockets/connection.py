@@ -42,7 +42,7 @@ class Connection:
         """Send one frame, however long that takes; raises ConnectionEnded."""
         has_more = self.post(payload)
         while has_more:
-            select.select([], [self._stream], [])
+            self._poll(select.POLLOUT)
             has_more = self.flush()
 
     def post(self, payload: bytes) -> bool:
@@ -102,9 +102,16 @@ class Connection:
 
     def wait_for_end(self) -> None:
         """Block until the other end has closed, ignoring what it sends. For a thread of its own."""
-        poll = select.poll()
-        poll.register(self._stream, select.POLLRDHUP)
-        poll.poll()
+        self._poll(select.POLLRDHUP)
+
+    def wait_for_bytes(self, seconds: float) -> bool:
+        """Whether there is something to `receive`, or its error."""
+        return bool(self._poll(select.POLLIN, seconds * 1000))
+
+    def _poll(self, event: int, milliseconds: float | None = None) -> list[tuple[int, int]]:
+        poll = select.poll()  # select.select takes no descriptors above 1023
+        poll.register(self._stream, event)
+        return poll.poll(milliseconds)
 
     def end(self) -> None:
         """End both directions: callers that wait at either end get ConnectionEnded."""

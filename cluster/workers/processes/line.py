@@ -7,7 +7,6 @@ answer is `Stopped`, or nothing if the process is not stopped.
 """
 
 import os
-import select
 import threading
 from collections.abc import Callable
 
@@ -68,7 +67,7 @@ def _hold(line: Connection, abort: Callable[[int], None]) -> None:
     try:
         while True:
             line.post(ALIVE)
-            if select.select([line], [], [], WORD_SECONDS)[0]:
+            if line.wait_for_bytes(WORD_SECONDS):
                 _hear(line, abort)
     except BaseException:
         os._exit(1)

@@ -4,11 +4,13 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
 from cluster.sockets.connection import ChannelError, Connection, ConnectionEnded
+from tests.cluster.sockets.descriptors import pair_beyond_select
 
 
 @contextmanager
@@ -31,6 +33,21 @@ def test_frames_arrive_whole_and_in_order() -> None:
             received += right.receive()
         sender.join()
     assert received == frames
+
+
+def test_send_waits_for_a_reader_whatever_its_descriptor() -> None:
+    big = bytes(8 << 20)
+    with pair_beyond_select() as pair:
+        left, right = (Connection(end) for end in pair)
+        with ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(left.send, big)
+            received = right.receive()
+            while not received and not sent.done():
+                received += right.receive()
+            sent.result()
+            while not received:
+                received += right.receive()
+    assert received == [big]
 
 
 def test_post_does_not_wait_for_the_reader() -> None:
