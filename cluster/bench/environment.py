@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from cluster.version import VERSION
+from engine.errors import without_secret
 
-_KEY = re.compile(r"(--a(?:p|pi|pi-|pi-k|pi-ke|pi-key)?[= ])('[^']*'|\S+)")  # of `--api-key`, also shortened
+_KEY = re.compile(r"--a(?:p|pi|pi-|pi-k|pi-ke|pi-key)?")  # `--api-key`, also shortened
+_WITH_KEY = re.compile(rf"^({_KEY.pattern}=).*", re.DOTALL)
 PACKAGES = ("torch", "numpy", "ray", "transformers")
 
 
@@ -21,10 +23,18 @@ def environment() -> dict[str, Any]:
     """Date, command, machine and versions."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": _KEY.sub(r"\1...", shlex.join(sys.orig_argv)),
+        "command": shlex.join(_without_secrets(sys.orig_argv)),
         "machine": _machine(),
         "versions": {"squadron": VERSION, "python": platform.python_version(), **_versions()},
     }
+
+
+def _without_secrets(words: list[str]) -> list[str]:
+    options = ["", *words]  # each before its value
+    return [
+        "..." if _KEY.fullmatch(option) else _WITH_KEY.sub(r"\1...", without_secret(word))
+        for option, word in zip(options, words, strict=False)
+    ]
 
 
 def _machine() -> dict[str, Any]:

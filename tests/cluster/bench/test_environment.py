@@ -11,7 +11,14 @@ from cluster.bench.environment import environment
 from cluster.version import VERSION
 
 
-@pytest.mark.parametrize("given", [["--api-key", "sk-1 2"], ["--api-key=sk-1"], ["--api-k", "sk-1"], ["--a=sk-1"]])
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(["--api-key", "sk-1 2"], ["--api-key=sk-1"], ["--api-k", "sk-1"], ["--a=sk-1"]),
+        *(["--api-key", "it's sk-1"], ["--api-key=a sk-1"], ["--a=it's sk-1"]),
+        *(["--base-url", "http://me:sk-1@host"], ["--base-url=http://me:sk-1@host/v1"]),
+    ],
+)
 def test_no_report_holds_a_key(given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["squadron", "bench", *given, "--api-key-file", "keys", "--output", "r.json"])
     command = environment()["command"]
