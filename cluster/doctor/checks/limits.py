@@ -114,15 +114,17 @@ def _wrong_interfaces(node: NodeFacts, *, is_alone: bool) -> Iterator[tuple[str,
             f"no interface of {node.address} has this address; there are {', '.join(map(str, node.interfaces))}",
             start,
         )
-    elif node.address.startswith("127.") and not is_alone:
+    elif (node.address == "::1" or node.address.startswith("127.")) and not is_alone:
         yield f"{node.address} is loopback's, and there are other nodes", start
     names = {each.name for each in node.interfaces}
     for variable in CHOOSERS:
         wanted = node.environment.get(variable, "")
-        if wanted.startswith("^"):  # all but these
+        is_nccls = variable.startswith("NCCL")  # the others know neither "^" and "=" nor prefixes
+        if is_nccls and wanted.startswith("^"):  # all but these
             continue
+        takes_prefixes = is_nccls and not wanted.startswith("=")
         for name in filter(None, (part.strip("= ") for part in wanted.split(","))):
-            if not any(each.startswith(name) for each in names):
+            if name not in names and not (takes_prefixes and any(each.startswith(name) for each in names)):
                 yield (
                     f"{variable}={wanted} on {node.address}, which has {', '.join(sorted(names))}",
                     f"unset {variable}, or name an interface of that node",

@@ -48,6 +48,13 @@ def test_few_files_and_niceness() -> None:
         ({"address": "192.0.2.7"}, "no interface of 192.0.2.7 has this address; there are lo 127.0.0.1, MTU 65536"),
         ({"address": "127.0.0.1"}, "127.0.0.1 is loopback's, and there are other nodes"),
         (
+            {"address": "::1", "interfaces": (Interface("lo", ("127.0.0.1", "::1"), 65536),)},
+            "::1 is loopback's, and there are other nodes",
+        ),
+        ({"environment": {"GLOO_SOCKET_IFNAME": "eth"}}, "GLOO_SOCKET_IFNAME=eth on 10.0.0.2, which has eth0, lo"),
+        ({"environment": {"GLOO_SOCKET_IFNAME": "^lo"}}, "GLOO_SOCKET_IFNAME=^lo on 10.0.0.2, which has eth0, lo"),
+        ({"environment": {"NCCL_SOCKET_IFNAME": "=eth"}}, "NCCL_SOCKET_IFNAME==eth on 10.0.0.2, which has eth0, lo"),
+        (
             {"environment": {"NCCL_SOCKET_IFNAME": "ib0,eth"}},
             "NCCL_SOCKET_IFNAME=ib0,eth on 10.0.0.2, which has eth0, lo",
         ),
@@ -55,6 +62,11 @@ def test_few_files_and_niceness() -> None:
 )
 def test_interfaces(changes: dict[str, object], text: str) -> None:
     assert only(list(check_interfaces([GOOD, second(**changes)])), "failure").text.startswith(text)
+
+
+@pytest.mark.parametrize("wanted", ["eth", "=eth0", "=eth0,lo", "eth0,lo"])
+def test_interfaces_that_nccl_is_to_take(wanted: str) -> None:
+    only(list(check_interfaces([GOOD, second(environment={"NCCL_SOCKET_IFNAME": wanted})])), "ok")
 
 
 def test_interfaces_that_nccl_is_to_leave_out_need_not_exist() -> None:
