@@ -109,9 +109,10 @@ def _running(program: str) -> list[int]:
 
 
 def _parts(path: Path) -> list[str]:
+    """Of a file of /proc; none if the process has ended, before it was opened or after."""
     try:
         return path.read_text(errors="surrogateescape").rstrip("\0").split("\0")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
 
 

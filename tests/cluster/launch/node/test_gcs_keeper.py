@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
-from cluster.launch.node.gcs_keeper import MOST_STARTS, GcsCommand, gcs_at, keep, logger
+from cluster.launch.node.gcs_keeper import MOST_STARTS, GcsCommand, _parts, gcs_at, keep, logger
 from engine.errors import InvalidConfig
 
 STORED = {"RAY_gcs_storage": "rocksdb"}
@@ -107,3 +107,14 @@ def test_a_port_of_its_own_choice_would_be_another_one() -> None:
     command = GcsCommand(("gcs_server", "--session-name=s", "--gcs_server_port=0"), STORED, "/")
     with pytest.raises(InvalidConfig, match="give `ray start --head` a --port"):
         command.check()
+
+
+def test_a_raylet_that_ends_while_it_is_looked_at_is_gone() -> None:
+    """Opened before it ended, and read after: which another descriptor of the open file does."""
+    with (
+        subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as raylet,
+        Path(f"/proc/{raylet.pid}/cmdline").open() as file,
+    ):
+        raylet.kill()
+        raylet.wait()
+        assert _parts(Path(f"/proc/self/fd/{file.fileno()}")) == []
