@@ -1,6 +1,7 @@
 """The network interfaces of this machine, with their addresses."""
 
 import fcntl
+import os
 import socket
 import struct
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ def read_interfaces() -> tuple[Interface, ...]:
 
 
 def _ipv4_address(name: str) -> tuple[str, ...]:
-    request = struct.pack("256s", name.encode()[:_NAME_BYTES])
+    request = struct.pack("256s", os.fsencode(name)[:_NAME_BYTES])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         try:
             return (socket.inet_ntoa(fcntl.ioctl(asking, _SIOCGIFADDR, request)[_ADDRESS]),)
@@ -41,8 +42,9 @@ def _ipv4_address(name: str) -> tuple[str, ...]:
 
 def _ipv6_addresses() -> dict[str, tuple[str, ...]]:
     path, found = Path("/proc/net/if_inet6"), dict[str, tuple[str, ...]]()
-    for line in path.read_text(encoding="ascii").splitlines() if path.exists() else []:
-        digits, *_, name = line.split()
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        digits, *_, encoded = line.split()
+        name = os.fsdecode(encoded)  # as if_nameindex() does; it need not be ASCII
         found[name] = (*found.get(name, ()), str(IPv6Address(int(digits, 16))))
     return found
 
