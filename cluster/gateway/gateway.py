@@ -41,8 +41,8 @@ class Gateway:
         self._replicas = self._answering.replicas
         self._connections = self._replicas.connections
         self.changes = self._replicas.changes
-        self.monitoring = self._observers.monitoring(*self._answering.reports())
-        reports, _ = self._answering.reports()
+        reports, all_reports = self._answering.reports()
+        self.monitoring = self._observers.monitoring(reports, all_reports, starts_for_requests=starts_for_requests)
         self.view = self._observers.view(engines, reports)
         self._door = Door(self._journals, self._connections.reports, max_queue_seconds)
 

@@ -61,6 +61,7 @@ TOTALS_NOW = _of_kind(
     "gauge",
     {
         "squadron:engines": "Connected engine replicas",
+        "squadron:starts_for_requests": "1 if there need be none while there are no requests (min_engines: 0)",
         "squadron:prefill_engines": "Connected replicas that compute prompts for these, if there are to be any",
         "squadron:build_info": ("Always 1; the label is the server's version", ("version",)),
     },

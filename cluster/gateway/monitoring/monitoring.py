@@ -28,10 +28,12 @@ class Monitoring:
         all_reports: Reports,
         *,
         counts_process: bool = True,
+        starts_for_requests: bool = False,
     ) -> None:
         """`counters`: what the gateway counts itself. `reports`: of the engine replicas there are;
         `all_reports`: also the last ones of those that are gone. `counts_process`: also what is of
-        the whole process; of several in one process, one does.
+        the whole process; of several in one process, one does. `starts_for_requests`: see
+        `Gateway`.
         """
         self._name = _new_name()
         self._counted_before: Figures = {}  # under other names
@@ -42,6 +44,7 @@ class Monitoring:
         self._counters = counters
         self._reports = reports
         self._counts_process = counts_process
+        self._starts_for_requests = starts_for_requests
         self._all_reports = all_reports
 
     def exchange(self, other: Ledger) -> Ledger:
@@ -72,6 +75,7 @@ class Monitoring:
         self.exchange(Ledger())
         gauges = gauges_of(self._reports())
         gauges["squadron:build_info", (VERSION,)] = 1
+        gauges["squadron:starts_for_requests", ()] = float(self._starts_for_requests)
         return FigureFamilies(self._ledger.total() | gauges, self._counters.bounds | BOUNDS, self.model_name)
 
 

@@ -37,10 +37,16 @@ class Observers:
         watcher = Watcher(model_name, tracer, logs_requests=telemetry.log_requests)
         return cls(watcher, max_model_len, counts_process=counts_process)
 
-    def monitoring(self, reports: Reports, all_reports: Reports) -> Monitoring:
-        """`reports`: see `Monitoring`."""
-        counters, name = self.figures.counters, self.watcher.model_name
-        return Monitoring(name, counters, reports, all_reports, counts_process=self._counts_process)
+    def monitoring(self, reports: Reports, all_reports: Reports, *, starts_for_requests: bool) -> Monitoring:
+        """See `Monitoring`."""
+        return Monitoring(
+            self.watcher.model_name,
+            self.figures.counters,
+            reports,
+            all_reports,
+            counts_process=self._counts_process,
+            starts_for_requests=starts_for_requests,
+        )
 
     def view(self, engines: Engines, reports: Reports) -> EngineView:
         """`reports`: see `EngineView`."""

@@ -33,6 +33,8 @@ NOISE = {
 }
 CACHE = f"vllm:kv_cache_usage_perc{{{MODEL},{ENGINE}}}"
 PREEMPTIONS = f"vllm:num_preemptions_total{{{MODEL},{ENGINE}}}"
+NO_ENGINE, FOR_REQUESTS = (f"squadron:{name}{{{MODEL}}}" for name in ("engines", "starts_for_requests"))
+RESTARTING = f'squadron:refused_requests_total{{{MODEL},reason="engine_restarting"}}'
 UP = f'squadron:engine_up{{{MODEL},engine="%s"}}'
 
 
@@ -60,8 +62,11 @@ CASES = [
     Case("SquadronUnreachable", {'up{job="squadron",instance="a"}': "1x9 0x11"}, True, ("job", "instance")),
     Case("SquadronUnreachable", {'up{job="squadron",instance="a"}': "1x9 0 1x10"}, False),
     Case("SquadronNoEngine", {UP % "a": "0x20", UP % "b": "0x20"}, True, OF_MODEL),
-    Case("SquadronNoEngine", {f"squadron:engines{{{MODEL}}}": "0x20"}, True, OF_MODEL),
-    Case("SquadronNoEngine", {UP % "a": "0x20", UP % "b": "1x20", f"squadron:engines{{{MODEL}}}": "2x20"}, False),
+    Case("SquadronNoEngine", {NO_ENGINE: "0x20"}, True, OF_MODEL),
+    Case("SquadronNoEngine", {UP % "a": "0x20", UP % "b": "1x20", NO_ENGINE: "2x20"}, False),
+    Case("SquadronNoEngine", {NO_ENGINE: "0x20", FOR_REQUESTS: "0x20"}, True, OF_MODEL),
+    Case("SquadronNoEngine", {NO_ENGINE: "0x20", FOR_REQUESTS: "1x20", RESTARTING: "0x20"}, False),  # nobody asks
+    Case("SquadronNoEngine", {NO_ENGINE: "0x20", FOR_REQUESTS: "1x20", RESTARTING: "0x16 1x4"}, True, OF_MODEL),
     Case("SquadronEngineDown", {UP % "a": "0x20", UP % "b": "1x20"}, True, OF_ENGINE),
     Case("SquadronEngineDown", {UP % "a": "1x18 0 0", UP % "b": "1x20"}, False),
     Case("SquadronErrors", {ENDED % "error": "0+2x20", ENDED % "stop": "0+98x20"}, True, OF_MODEL),

@@ -4,6 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.gateway.gateway import Gateway
@@ -80,6 +81,13 @@ def test_a_gateway_that_others_take_for_gone_counts_on() -> None:
             each.exchange((other if each is cut_off else cut_off).exchange(Ledger()))
             assert each._ledger.total()["squadron:steps", ()] == expected
         cut_off._counters.count("squadron:steps", by=4)
+
+
+@pytest.mark.parametrize("starts", [False, True])
+async def test_whether_there_may_be_no_engine_is_told(starts: bool) -> None:
+    nobody: Any = SimpleNamespace(introduce=_nothing)
+    told = values(await Gateway(nobody, max_attempts=1, patience=1, starts_for_requests=starts).metrics())
+    assert told["squadron:starts_for_requests"] == {(): float(starts)}
 
 
 def test_a_gateway_whose_merged_figures_are_forgotten_counts_on_under_another_name() -> None:
