@@ -20,7 +20,10 @@ OF_NODES = (
 
 
 def diagnose(needs: Sequence[Need], port: int) -> Iterator[Finding]:
-    """Of the cluster that this process is connected to; `port`: where HTTP is, or will be."""
+    """Of the cluster that this process is connected to; `port`: where HTTP is, or will be. Raises
+    InvalidConfig.
+    """
+    needs = [need.settled() for need in needs]
     nodes = alive_nodes()
     facts, findings = ask_nodes(nodes)
     yield from findings

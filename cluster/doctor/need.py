@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, replace
 
+from cluster.checkpoint.plan import check_device
 from cluster.checkpoint.size import Plan
 from cluster.download.models import planned
 from cluster.launch.config.app_config import read_app_config
 from cluster.launch.config.model_config import ModelConfig
+from cluster.launch.gpus import settled
 from cluster.workers.nodes import Node, is_meant, num_places
 from cluster.workers.placement import has_gpus
 from engine.config import EngineConfig
@@ -24,20 +26,29 @@ class Need:
     num_engines: int
     drain_bytes: int = 0  # of a node's /dev/shm, for blocks that an engine which ends hands over
     prefill_bytes: int = 0  # likewise, for those of prefill engines
+    max_gpus: int | None = None  # see `settled`
 
     @property
     def num_ranks(self) -> int:
         return self.num_engines * self.config.world_size
+
+    def settled(self) -> "Need":
+        """As serving settles it, on the cluster that this process is connected to. Raises
+        InvalidConfig for what that would refuse.
+        """
+        config = settled(self.config, self.max_gpus)
+        check_device(config, config.device, self.plan.dtypes)
+        return replace(self, config=config)
 
     def __str__(self) -> str:
         engines = f"{self.num_engines} engine(s) of {self.config.world_size} rank(s)"
         return f"{self.config.model_name}: {engines}"
 
 
-def need_of(config: EngineConfig, own: ModelConfig) -> Need:
+def need_of(config: EngineConfig, own: ModelConfig, max_gpus: int | None) -> Need:
     """Raises InvalidConfig."""
     config, plan = planned(config)
-    need = Need(config, plan, own.least_engines)
+    need = Need(config, plan, own.least_engines, max_gpus=max_gpus)
     if config.kv_offloading_path is not None or not config.moves_blocks:
         return need  # they go by way of that path, or nowhere
     prefill = own.prefill_memory if own.num_prefill_engines else 0
@@ -61,7 +72,7 @@ def needs_of_serve_file(values: dict[str, object], path: str) -> list[Need]:
             app = read_app_config({str(name): value for name, value in args.items()})
             for index, model in enumerate(models := app.all_models()):
                 with naming(f"models[{index}]", among=len(models)):
-                    needs.append(need_of(model.engine_config(), model))
+                    needs.append(need_of(model.engine_config(), model, app.max_gpus))
     if not needs:
         raise InvalidConfig(f"{path} has no application whose import_path is {BUILD_APP[0]}")
     return needs

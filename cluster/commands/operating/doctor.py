@@ -57,7 +57,7 @@ def _wanted(options: argparse.Namespace) -> tuple[list[Need], int, str | None]:
         return [], port, values.get("ray_address") if address is None else address
     models, server = configure(options)
     check_names(models, server.aliases)
-    return [need_of(model.config, model.own) for model in models], server.port, server.ray_address
+    return [need_of(model.config, model.own, server.max_gpus) for model in models], server.port, server.ray_address
 
 
 def _refuse(options: argparse.Namespace, why: str) -> None:

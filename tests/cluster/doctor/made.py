@@ -48,10 +48,11 @@ def nodes_with(resources: dict[str, dict[str, float]], **labels: dict[str, str])
     return [Node(name, "", sizes, labels.get(name, {})) for name, sizes in resources.items()]
 
 
-def need(num_engines: int = 1, own: ModelConfig | None = None, **changes: Any) -> Need:
+def need(num_engines: int = 1, own: ModelConfig | None = None, max_gpus: int | None = None, **changes: Any) -> Need:
     """Of the demo model; `own`: instead of `num_engines`."""
     given = {"model": str(ROOT / "configs" / "demo"), "kv_cache_memory_bytes": 8 << 20, "num_threads": 1} | changes
-    return need_of(EngineConfig.create(**given), own or ModelConfig(engine={}, num_engines=num_engines))
+    own = own or ModelConfig(engine={}, num_engines=num_engines)
+    return need_of(EngineConfig.create(**given), own, max_gpus)
 
 
 def only(findings: list[Finding], state: str) -> Finding:

@@ -20,6 +20,7 @@ from cluster.doctor.facts.nodes import ask_nodes, on_node, results
 from cluster.doctor.finding import Finding
 from cluster.launch.packages import ROOT
 from cluster.workers.nodes import alive_nodes
+from engine.errors import InvalidConfig
 from tests.cluster.doctor.made import need, only
 from tests.cluster.several_nodes import several_nodes
 from tests.end_to_end.test_command import SQUADRON
@@ -56,6 +57,13 @@ def test_all_checks_of_a_plan(cluster: Any, free_port: int) -> None:
     assert found["collective"].text.startswith("4 ranks on ") and "(cpu)" in found["collective"].text
     states = {group["state"] for group in placement_group_table().values()}
     assert states == {"REMOVED"}, "everything was given back"
+
+
+def test_what_serving_would_refuse_there_is_refused(cluster: Any, free_port: int) -> None:
+    four = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, "quantization": "fp8"}
+    with pytest.raises(InvalidConfig, match="quantization=fp8 is not computed on CPU"):
+        list(diagnose([need(**four)], free_port))  # the cluster has two GPUs
+    assert need(max_gpus=4, **four).settled().config.device == "cuda"
 
 
 def test_nodes_without_the_models_folder_are_named(cluster: Any, tmp_path: Path) -> None:

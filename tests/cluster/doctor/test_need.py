@@ -9,7 +9,9 @@ from cluster.commands.options import read_config_file
 from cluster.doctor.need import http_port, needs_of_serve_file
 from cluster.launch.machine import checked_port
 from cluster.launch.packages import ROOT
+from cluster.workers.placement import bundles_of
 from engine.errors import InvalidConfig
+from tests.cluster.doctor.made import need
 
 FILES = sorted((ROOT / "configs" / "serve").glob("*.yaml"))
 
@@ -29,6 +31,10 @@ def test_two_engines_of_two_stages() -> None:
     (need,) = needs_of_serve_file(read_config_file(path), path)
     assert (need.num_engines, need.num_ranks) == (2, 4)
     assert str(need) == "demo: 2 engine(s) of 2 rank(s)"
+
+
+def test_one_rank_on_a_cpu_has_a_process_of_its_own() -> None:
+    assert [len(bundles_of(need(device=device).settled().config)) for device in ("cpu", "cuda")] == [2, 1]
 
 
 def test_a_file_of_another_application() -> None:
