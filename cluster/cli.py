@@ -10,7 +10,7 @@ from typing import Any
 
 from cluster.commands.command_line import CommandParser
 from cluster.version import VERSION
-from engine.errors import ClusterLost, SquadronError, in_a_line
+from engine.errors import ClusterLost, SquadronError, in_a_line, without_secret
 
 SERVERS = ("serve", "demo")  # commands that end well by SIGTERM, and not otherwise
 # Each command's module, with `add_options`, and what it does. One is imported when it is asked for:
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"squadron {options.command}: {error}", file=sys.stderr)
         return 1
     except SquadronError as error:
-        print(f"squadron {options.command}: {error}", file=sys.stderr)
+        print(f"squadron {options.command}: {without_secret(str(error))}", file=sys.stderr)
         return 2
     except OSError as error:  # of a file or a connection: an error line, not a traceback
         what = f"{error.filename}: {error.strerror}" if error.filename is not None else in_a_line(error)

@@ -49,5 +49,11 @@ def test_mistakes_on_the_command_line_are_one_line(
     assert said.endswith(" --help)")
 
 
+@pytest.mark.parametrize("command", ["chaos", "bench serve"])
+def test_a_password_of_a_server_is_in_no_message(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    said = fails(capsys, *command.split(), "--base-url", "http://me:secret@127.0.0.1:1")
+    assert "http://me:…@127.0.0.1:1/v1/models" in said and "secret" not in said
+
+
 def test_options_after_two_dashes_are_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--no/config.json does not exist" in fails(capsys, "plan", "--", "--no")
