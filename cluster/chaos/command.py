@@ -11,7 +11,7 @@ from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
 from cluster.chaos.run import answerable_kinds, show, undisturbed
 from cluster.commands.command_line import add_server_options
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, without_secret
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +84,7 @@ async def _run(options: argparse.Namespace) -> Report:
             await client.send_all(requests, concurrency=options.concurrency, streams=streams, stop=stop)
             stop.set()
         num_named = 0 if options.fault_command is None else options.faults
-        return Report(f"chaos at {options.base_url}", num_named, faults, streams, expected)
+        return Report(f"chaos at {without_secret(options.base_url)}", num_named, faults, streams, expected)
 
 
 async def _deliver(options: argparse.Namespace, client: ChaosClient, faults: list[Fault], stop: asyncio.Event) -> None:

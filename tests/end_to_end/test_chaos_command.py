@@ -50,10 +50,13 @@ def raylet() -> int:
 
 
 def test_faults_that_were_not_delivered_fail_the_run(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    url = server.url.replace("://", "://me:secret@")
     with pytest.raises(SystemExit) as stopped:
-        main(["chaos", "--base-url", server.url, *FEW, "--fault-command", "false", "--seconds", "1"])
+        main(["chaos", "--base-url", url, *FEW, "--fault-command", "false", "--seconds", "1"])
     assert stopped.value.code == 1
-    assert "unmet: 0 faults were delivered, not 2" in capfd.readouterr().out
+    told = capfd.readouterr().out
+    assert "unmet: 0 faults were delivered, not 2" in told
+    assert "chaos at http://me:" in told and "secret" not in told
 
 
 def test_a_target_that_is_not_there(capfd: pytest.CaptureFixture[str]) -> None:
