@@ -56,19 +56,20 @@ class Qwen3CoderParser(StateParser):
         return [Content(mark)]
 
     def _between(self, *, is_end: bool) -> list[Part]:
-        """Before a parameter, or the end of the function."""
+        """Before a parameter, or the end of the function: a part of either mark is not shown."""
         self._text = text = self._text.lstrip()
         name, is_closed, after = text.removeprefix(PARAMETER).partition(">")
-        if not is_end and (
+        is_part = (
             PARAMETER.startswith(text)
             or (text.startswith(PARAMETER) and not is_closed)
             or (FUNCTION_END.startswith(text) and text != FUNCTION_END)
-        ):
+        )
+        if is_part and not is_end:
             return []
         if text.startswith(PARAMETER) and is_closed:
             self._text = after
             return self._begin_parameter(name.strip())
-        self._text, self._state = text.removeprefix(FUNCTION_END), self._after
+        self._text, self._state = "" if is_part else text.removeprefix(FUNCTION_END), self._after
         return [Arguments("}" if self._parameters else "{}")]
 
     def _begin_parameter(self, name: str) -> list[Part]:
@@ -120,11 +121,12 @@ class Qwen3CoderParser(StateParser):
         return [Arguments(json_value(value.removesuffix("\n"), self._types))]
 
     def _after(self, *, is_end: bool) -> list[Part]:
-        """Behind a function: END, which may be missing."""
+        """Behind a function: END, which may be missing, or be there in part."""
         self._text = self._text.lstrip()
-        if END.startswith(self._text) and self._text != END and not is_end:
+        is_part = END.startswith(self._text) and self._text != END
+        if is_part and not is_end:
             return []
-        self._text, self._state = self._text.removeprefix(END), self._gap
+        self._text, self._state = "" if is_part else self._text.removeprefix(END), self._gap
         return []
 
     def _gap(self, *, is_end: bool) -> list[Part]:

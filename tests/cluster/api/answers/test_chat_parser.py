@@ -214,6 +214,13 @@ def _distinct(pairs: list[tuple[str, object]]) -> None:
     assert len({name for name, _ in pairs}) == len(pairs)
 
 
+@pytest.mark.parametrize(("kind", "call", "begun"), [("hermes", CALL, ": {"), ("coder", CODER, "weather>")])
+def test_no_part_of_a_mark_is_content_once_a_call_has_begun(kind: str, call: str, begun: str) -> None:
+    for length in range(call.index(begun) + len(begun), len(call)):
+        kinds = [type(part) for part in parse(kind, [call[:length]])]
+        assert kinds == [CallBegun, Arguments], call[:length]
+
+
 def test_arguments_arrive_while_they_are_written() -> None:
     hermes = make("hermes")
     assert hermes.add('<tool_call>{"name": "f", "arg') == []
