@@ -75,10 +75,12 @@ class RawArguments(str):
 
 def as_far_as_read(arguments: str) -> dict[str, Any]:
     """The object that a call's arguments are: as much of it as there is, if the answer was cut off
-    in it; none if they are something else, which a model may write that was not forced to.
+    in it; none if they are something else, which a model may write that was not forced to. Half of
+    a surrogate pair, which no text may hold, is a question mark.
     """
     try:
         value = json.loads(arguments)
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     except RecursionError:
         return {}
     except ValueError:

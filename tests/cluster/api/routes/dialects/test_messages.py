@@ -204,6 +204,12 @@ def test_a_call_that_was_cut_off_has_what_there_is(thinking: Running) -> None:
     assert (message.content[0].input, message.stop_reason) == ({"city": "Bre"}, "max_tokens")
 
 
+def test_a_call_may_hold_half_of_a_character(thinking: Running) -> None:
+    texts = ['<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo \\ud83d"}}\n</tool_call>']
+    thinking.service.scripts["ask"] = Script(texts=texts)
+    assert client_of(thinking).messages.create(**BODY, tools=[WEATHER]).content[0].input == {"city": "Oslo ?"}
+
+
 @pytest.mark.parametrize(
     ("changes", "param"),
     [
