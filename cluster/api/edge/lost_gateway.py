@@ -47,7 +47,10 @@ class LostGateways:
             told: float | None = await asyncio.to_thread(self._ask_patience)
             self._patience = told or self._patience
         exchange = _Exchange(receive, send)
-        error = await self._ask(scope, exchange)
+        try:
+            error = await self._ask(scope, exchange)
+        finally:
+            exchange.close()
         self._patience = exchange.patience or self._patience
         if error is not None:
             await error_response(error)(scope, receive, send)
@@ -81,6 +84,7 @@ class _Exchange:
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
+        self._receiving: asyncio.Task[Message] | None = None  # a message that no try has got yet
         self._kept: list[Message] = []
         self._num_bytes = 0
         self._num_read = 0  # of the kept messages, in the current try
@@ -105,19 +109,24 @@ class _Exchange:
         finally:
             self._timer.cancel()
 
+    def close(self) -> None:
+        if self._receiving is not None:
+            self._receiving.cancel()
+
     async def receive(self) -> Message:
+        """If this is cancelled, as the try has ended, the next one gets the message."""
         if self._num_read < len(self._kept):
             self._num_read += 1
             return self._kept[self._num_read - 1]
-        receiving, ending = asyncio.create_task(self._next()), asyncio.create_task(self._end.wait())
+        self._receiving = self._receiving or asyncio.create_task(self._next())
+        ending = asyncio.create_task(self._end.wait())
         try:
-            await asyncio.wait([receiving, ending], return_when=asyncio.FIRST_COMPLETED)
-            if not receiving.done():
-                return {"type": "http.disconnect"}
-            message = receiving.result()
+            await asyncio.wait([self._receiving, ending], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            receiving.cancel()
             ending.cancel()
+        if not self._receiving.done():
+            return {"type": "http.disconnect"}
+        message, self._receiving = self._receiving.result(), None
         self.is_over |= message["type"] == "http.disconnect"
         self._num_bytes += len(message.get("body", b""))
         if not self.is_over and self._num_bytes <= MAX_KEPT_BYTES:

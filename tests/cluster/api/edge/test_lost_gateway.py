@@ -12,7 +12,7 @@ import openai
 import pytest
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from cluster.api.edge.lost_gateway import MAX_KEPT_BYTES, MAX_TRIES, TAKEN, LostGateways, TellTaken
 from tests.cluster.api.scripted import listening
@@ -170,3 +170,31 @@ async def test_nobody_is_asked_for_a_client_that_has_gone() -> None:
 
     await LostGateways(proxy)({"type": "http", "method": "POST", "path": "/v1", "headers": []}, receive, send)
     assert len(proxy.paths) == 1
+
+
+async def test_a_part_that_comes_as_its_gateway_is_lost_is_for_the_next_one() -> None:
+    """Serve's proxy ends its reading then, perhaps in the moment in which a part is there."""
+    parts = [b"one ", b"two"]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        body = parts.pop(0)
+        return {"type": "http.request", "body": body, "more_body": bool(parts)}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    class Losing(Proxy):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            self.reads = len(self.paths) > 0
+            if not self.reads:
+                reading = asyncio.create_task(receive())
+                while len(parts) == 2:
+                    await asyncio.sleep(0)
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+                assert reading.cancelled()
+            await super().__call__(scope, receive, send)
+
+    await LostGateways(Losing(1))({"type": "http", "method": "POST", "path": "/v1", "headers": []}, receive, send)
+    assert [message["body"] for message in sent if "body" in message] == [b"one two"]
