@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from cluster.api.arrivals import MAX_DIGITS
 from cluster.api.connection.disconnect import unless_disconnected
 from cluster.api.errors import ApiError
 from cluster.api.requests.parse import SMALL_BODY
@@ -59,7 +60,7 @@ class Bodies:
     async def _join(self, request: Request, hold: Callable[[int], None]) -> bytes:
         length = request.headers.get("content-length", "")
         body = bytearray()
-        if not (length.isdecimal() and int(length) > self._max_bytes):
+        if not (length.isdecimal() and int(length[:MAX_DIGITS]) > self._max_bytes):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > self._max_bytes:

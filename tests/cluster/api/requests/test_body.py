@@ -46,6 +46,15 @@ def test_default_limit_is_32_mib(server: Running, http: httpx.Client) -> None:
         assert http.post(ROUTE, content=body, headers=JSON).status_code == status
 
 
+@pytest.mark.parametrize("num_zeros", [1, 5000])
+def test_a_length_may_begin_with_zeros(server: Running, num_zeros: int) -> None:
+    body = json.dumps(GOOD).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), 10) as connection:
+        connection.sendall(head + b"content-length: %b%d\r\n\r\n" % (b"0" * num_zeros, len(body)) + body)
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 OK")
+
+
 @pytest.mark.parametrize("trickles", [False, True])
 @pytest.mark.parametrize(
     ("framing", "more"),
