@@ -56,7 +56,7 @@ def _check_counts(body: bytes) -> None:
     number of brackets.
     """
     num_keys = num_containers = num_commas = 0
-    for piece in _outside_strings(body):
+    for piece in outside_strings(body):
         num_keys += piece.count(b":")
         num_containers += piece.count(b"[") + piece.count(b"{")
         num_commas += piece.count(b",")
@@ -70,7 +70,7 @@ def _check_counts(body: bytes) -> None:
             raise ApiError(400, f"The body has {count} {what}, at most {limit} are taken", code="request_too_large")
 
 
-def _outside_strings(body: bytes) -> Iterator[bytes]:
+def outside_strings(body: bytes) -> Iterator[bytes]:
     """The body without its strings, piece by piece: other threads can run between two pieces. If
     the body is not JSON, this may be wrong after the first error, beyond which it is not parsed.
     """

@@ -195,17 +195,11 @@ OF_CHAT: list[tuple[Any, ...]] = [
                 "invalid_type",
                 "tool_calls[0].function.arguments",
             ),
-            *[
-                ({"id": "x", "function": {"name": "f", "arguments": text}}, "invalid_value", "tool_calls[0].function")
-                for text in (
-                    "[]",
-                    '{"a": "\\ud800"}',
-                    '{"a": 1, "a": 2}',
-                    '{"a":' * 600 + "1" + "}" * 600,
-                    "," * 20_000,
-                    "17",
-                )
-            ],
+            (
+                {"id": "x", "function": {"name": "f", "arguments": "," * 20_000}},
+                "invalid_value",
+                "tool_calls[0].function",
+            ),
             ({"id": "x", "type": "custom"}, "unsupported_value", "tool_calls[0].type"),
         )
     ],

@@ -255,6 +255,18 @@ def test_a_response_goes_on_from_a_stored_one(server: Running, stream: bool) -> 
     assert third.status == "completed"
 
 
+@pytest.mark.parametrize("arguments", ['{"city": "a", "city": "b"}', '{"days": NaN}'])
+def test_a_response_goes_on_after_a_call_whose_arguments_are_no_object(server: Running, arguments: str) -> None:
+    texts = [f'<tool_call>\n{{"name": "weather", "arguments": {arguments}}}\n</tool_call>']
+    server.service.scripts["ask"] = Script(texts=texts)
+    client = client_of(server)
+    (call,) = (first := client.responses.create(model=MODEL, input="ask", tools=[WEATHER])).output
+    assert call.arguments == arguments
+    answer = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
+    second = client.responses.create(model=MODEL, input=[answer], previous_response_id=first.id)
+    assert second.status == "completed"
+
+
 def test_a_stored_response_is_told_and_deleted(server: Running) -> None:
     client = client_of(server)
     made = client.responses.create(model=MODEL, input="ask")
@@ -363,7 +375,7 @@ def test_a_failure_in_a_stream_is_its_last_event(server: Running) -> None:
         ({"input": []}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
-        ({"input": [{"type": "function_call", "call_id": "x", "name": "x", "arguments": "[]"}]}, "input"),
+        ({"input": [{"type": "function_call", "call_id": "x", "name": "x", "arguments": "," * 20_000}]}, "input"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"tools": [{"type": "function", "name": "x", "parameters": {"type": 5}}]}, "tools[0].parameters"),
