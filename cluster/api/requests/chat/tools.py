@@ -6,7 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from jsonschema import Draft202012Validator
+from jsonschema import (
+    Draft4Validator,
+    Draft6Validator,
+    Draft7Validator,
+    Draft201909Validator,
+    Draft202012Validator,
+)
 from jsonschema.exceptions import SchemaError
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
@@ -20,6 +26,13 @@ MAX_CALLS = 128  # of a message
 MAX_ARGUMENTS = 1 << 14  # values in a call's
 MAX_SUBSCHEMAS = 4096  # objects and lists in all schemas
 _STRICT = ConfigDict(strict=True, frozen=True, extra="allow")
+# By `$schema`, without what is around the name; of any other it is the newest.
+_DRAFTS = {
+    "draft-04/schema": Draft4Validator,
+    "draft-06/schema": Draft6Validator,
+    "draft-07/schema": Draft7Validator,
+    "draft/2019-09/schema": Draft201909Validator,
+}
 
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 
@@ -32,9 +45,13 @@ def _schema(value: dict[str, Any]) -> dict[str, Any]:
 
 @functools.lru_cache(MAX_TOOLS * 8)  # clients send the same tools again and again
 def _complaint(schema: str) -> str | None:
-    """What is wrong with it. Formats are not checked: expressions are not Python's."""
+    """What is wrong with it, by the draft that it names. Formats are not checked: expressions are
+    not Python's.
+    """
+    value = json.loads(schema)
+    draft = str(value.get("$schema")).rpartition("json-schema.org/")[2].removesuffix("#")
     try:
-        Draft202012Validator.check_schema(json.loads(schema), format_checker=None)
+        _DRAFTS.get(draft, Draft202012Validator).check_schema(value, format_checker=None)
     except SchemaError as error:
         return f"{error.json_path[2:]}: {error.message}"[:300]
     except RecursionError:

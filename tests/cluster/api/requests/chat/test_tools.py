@@ -60,6 +60,24 @@ def test_what_is_no_tool_is_refused(value: Any, words: str) -> None:
     assert words in complaint(TOOLS, value)
 
 
+@pytest.mark.parametrize(
+    ("draft", "schema"),
+    [
+        ("http://json-schema.org/draft-04/schema#", {"type": "number", "minimum": 0, "exclusiveMinimum": True}),
+        ("http://json-schema.org/draft-07/schema#", {"type": "array", "items": [{"type": "string"}, {}]}),
+        ("https://json-schema.org/draft/2019-09/schema", {"items": [{"type": "string"}], "additionalItems": False}),
+    ],
+)
+def test_a_schema_is_one_of_the_draft_that_it_names(draft: str, schema: dict[str, Any]) -> None:
+    parameters = {"$schema": draft, "type": "object", "properties": {"x": schema}}
+    (made,) = TOOLS.validate_python([tool(parameters=parameters)])
+    assert made.function.parameters == parameters
+    newest = parameters | {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    assert "This is no JSON schema: properties.x" in complaint(TOOLS, [tool(parameters=newest)])
+    wrong = parameters | {"properties": {"x": {"minimum": "0"}}}
+    assert "This is no JSON schema: properties.x.minimum" in complaint(TOOLS, [tool(parameters=wrong)])
+
+
 def test_a_choice_is_a_word_or_names_a_tool() -> None:
     assert [CHOICE.validate_python(word) for word in ("none", "auto", "required")] == ["none", "auto", "required"]
     named = CHOICE.validate_python(tool("g"))
