@@ -42,6 +42,7 @@ def add_routes(router: APIRouter, models: Models) -> None:
         model_id = request.path_params["model_id"]
         card = cards().get(model_id)
         if card is None:
+            models.named(model_id, {})  # raises Unavailable if it has no engine yet
             raise unknown_model(model_id, models)
         return json_response(msgspec.json.encode(ModelInfo.of(card) if speaks_anthropic(request.scope) else card))
 

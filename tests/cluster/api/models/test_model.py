@@ -164,6 +164,7 @@ def test_a_model_without_an_engine_is_refused_until_it_has_one(services: list[Sc
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")
             assert refused.json()["error"]["message"] == "The model small has no engine yet"
             assert int(refused.headers["retry-after"]) >= 1
+        assert client.get("/v1/models/small").json() == refused.json()
         assert [card["id"] for card in client.get("/v1/models").json()["data"]] == ["large", "either"]
         models.add(there["small"])
         assert ask().json()["model"] == "small"
@@ -185,6 +186,7 @@ def test_an_adapter_of_a_model_that_has_no_engine_yet_is_known(services: list[Sc
         waits = client.post("/v1/completions", json={"model": "sql", "prompt": "text"})
         assert (waits.status_code, waits.json()["error"]["code"]) == (503, "not_ready")
         assert waits.headers["Retry-After"] == "5"
+        assert client.get("/v1/models/sql").json() == waits.json()
         assert client.post("/v1/completions", json={"model": "tone", "prompt": "text"}).status_code == 200
         taken = client.post("/v1/load_lora_adapter", json={"lora_path": "/adapters/sql", "lora_name": "sql"})
         assert taken.json()["error"]["message"] == '"sql" is the name of a model'
