@@ -29,6 +29,14 @@ def resolved(schema: Any, whole: Mapping[str, Any]) -> Any:
     return schema
 
 
+def object_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a whole schema: what has the properties, perhaps a definition that it is one of, as that
+    of an object which holds others of its kind.
+    """
+    found = schema if "properties" in schema else resolved(schema, schema)
+    return found if isinstance(found, Mapping) else {}
+
+
 def json_value(text: str, types: frozenset[str]) -> str:
     """The JSON text of a value that is one of the types; of a string with its text if it is none
     of them.

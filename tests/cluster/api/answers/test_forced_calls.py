@@ -78,6 +78,18 @@ def test_one_call_of_one_tool() -> None:
     assert not allows("hermes", [WEATHER], f"{HERMES}\n{HERMES}", is_parallel=False)
 
 
+def test_the_properties_may_be_those_of_a_definition() -> None:
+    """As pydantic writes the schema of an object that holds others of its kind."""
+    whole = {"$defs": SCHEMA["$defs"] | {"weather": SCHEMA}, "$ref": "#/$defs/weather"}
+    tool = {"type": "function", "function": {"name": "weather", "parameters": whole}}
+    for tool_format, text in (("hermes", HERMES), ("qwen3_coder", CODER)):
+        assert allows(tool_format, [tool], text)
+        assert not allows(tool_format, [tool], text.replace('{"x": 3}', "three"))
+        parser = Form(tool_format=tool_format, tools=[tool]).parser([])
+        _, arguments = joined([*parser.add(text), *parser.end()])
+        assert isinstance(arguments, Arguments) and json.loads(arguments.text)["at"] == {"x": 3}
+
+
 @pytest.mark.parametrize("tool_format", ["hermes", "qwen3_coder"])
 def test_whatever_is_sampled_is_a_call_with_valid_arguments(tool_format: ToolFormat) -> None:
     dice = random.Random(0)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cluster.api.answers.schema_types import STRING, as_json, json_value, resolved, types_of
+from cluster.api.answers.schema_types import STRING, as_json, json_value, object_schema, resolved, types_of
 
 WHOLE = {"$defs": {"unit": {"enum": ["C", 3]}, "circle": {"$ref": "#/$defs/circle"}, "far": {"$ref": "#/$defs/unit"}}}
 
@@ -69,3 +69,11 @@ def test_json_that_no_client_could_read_is_not_written() -> None:
 def test_a_schema_without_a_reference_is_itself() -> None:
     assert resolved({"type": "string"}, WHOLE) == {"type": "string"}
     assert resolved(None, WHOLE) is None
+
+
+def test_what_has_the_properties_of_a_whole_schema() -> None:
+    node = {"type": "object", "properties": {"x": {}}}
+    assert object_schema(node) == node
+    assert object_schema({"$ref": "#/$defs/node", "$defs": {"node": node}}) == node
+    assert object_schema(node | {"$ref": "#/$defs/none"})["properties"] == {"x": {}}
+    assert object_schema({"$ref": "#/$defs/none"}) == {}
