@@ -79,7 +79,7 @@ def as_far_as_read(arguments: str) -> dict[str, Any]:
     a surrogate pair, which no text may hold, is a question mark.
     """
     try:
-        value = json.loads(arguments)
+        value = json.loads(arguments, strict=False)  # a line end in a string is a line end
         value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     except RecursionError:
         return {}

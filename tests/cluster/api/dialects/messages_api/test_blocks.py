@@ -42,6 +42,7 @@ def test_the_open_text_is_known() -> None:
         ('{"a": "cut of', {"a": "cut of"}),
         ("[1, 2]", {}),
         ("nothing", {}),
+        ('{"a": "b\n\tc", "d": 1}', {"a": "b\n\tc", "d": 1}),
         (r'{"a": ["\ud83d", "\ud83d\ude00", "\ude00\""]}', {"a": ["?", "😀", '?"']}),
         ('{"a": ' + "[" * 200_000, {}),  # what a model may write that goes round in a circle
         ('{"a": ' + "9" * 5000 + "}", {}),
