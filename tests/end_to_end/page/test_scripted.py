@@ -90,3 +90,36 @@ def test_what_a_model_says_is_text(browser: Browser, guarded: Running) -> None:
         assert browser.all("#messages :is(img, script, h1, a, b)") == []
     assert browser.run("return document.title") == "Squadron"
     assert [line for line in browser.complaints() if "401" not in line] == []
+
+
+# Answers to questions of where time went wait until they are let go, each by its request's id.
+HELD = """
+const plain = window.fetch;
+window.held = {};
+window.fetch = async (path, options) => {
+  const answer = await plain(path, options);
+  const [, id] = path.split("debug/why/");
+  if (id) await new Promise((go) => { window.held[id] = go; });
+  return answer;
+};
+"""
+
+
+def test_what_was_asked_of_one_request_is_not_shown_of_another(browser: Browser) -> None:
+    browser.one("#key-dialog")
+    give_key(browser, KEY)
+    browser.until(lambda: browser.all("#model option"), "models")
+    for number in (1, 2):
+        browser.type("#prompt", "hello")
+        browser.press(Keys.ENTER)
+        browser.until(lambda count=number: len(browser.all("#messages .why")) == count, "an answer")
+    browser.run(HELD)
+    first, second = browser.all("#messages .why")
+    first.click()
+    before = browser.one("#why-id").text
+    browser.until(lambda: browser.run("return Object.keys(window.held)") == [before], "an answer")
+    browser.press(Keys.ESCAPE)
+    second.click()
+    shown = browser.one("#why-id").text
+    browser.run(f"window.held[{before!r}](); return new Promise((done) => setTimeout(done))")
+    assert browser.one("#why-id").text == shown != before

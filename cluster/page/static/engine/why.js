@@ -3,15 +3,19 @@
 import { json } from "../shared/api.js";
 import { by, make, percent, seconds } from "../shared/dom.js";
 
+let asked = ""; // the request that was asked of last
+
 export async function showWhy(id) {
+  asked = id;
   by("why-id").textContent = id;
   by("why-bar").replaceChildren();
   by("why-table").tBodies[0].replaceChildren();
   by("why-dialog").showModal();
   try {
-    draw(await json(`debug/why/${encodeURIComponent(id)}`));
+    const why = await json(`debug/why/${encodeURIComponent(id)}`);
+    if (asked === id) draw(why);
   } catch (error) {
-    by("why-id").textContent = `${id}: ${error.message}`;
+    if (asked === id) by("why-id").textContent = `${id}: ${error.message}`;
   }
 }
 
