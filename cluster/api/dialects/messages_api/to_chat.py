@@ -45,12 +45,20 @@ def to_chat(asked: MessagesPrompt, model: Model) -> ChatRequest:
     fields: dict[str, Any] = {"messages": [*_system(asked), *_messages(asked.messages)]}
     fields |= _tools(asked) | _thinking(asked.thinking, asked.chat_template_kwargs, model) | _output(asked)
     if asked.messages[-1].role == "assistant":
-        fields |= {"continue_final_message": True, "add_generation_prompt": False}
+        # What is only counted need not be such that it can be continued.
+        continues = isinstance(asked, MessagesRequest) or _has_text_alone(fields["messages"][-1])
+        fields |= {"continue_final_message": continues, "add_generation_prompt": False}
     if isinstance(asked, MessagesRequest):
         fields |= {name: getattr(asked, name) for name in _SAME}
         fields |= {"max_tokens": asked.max_tokens, "stream": asked.stream, "stop": asked.stop_sequences}
     with named(NAMES):
         return validate(ChatRequest, {"model": asked.model, **fields})
+
+
+def _has_text_alone(message: dict[str, Any]) -> bool:
+    content = message["content"]
+    texts = [content] if isinstance(content, str) else [part["text"] for part in content]
+    return "tool_calls" not in message and any(text.strip() for text in texts)
 
 
 def _system(asked: MessagesPrompt) -> Iterator[dict[str, Any]]:

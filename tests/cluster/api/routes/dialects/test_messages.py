@@ -286,6 +286,20 @@ def test_tokens_are_counted(server: Running) -> None:
     assert [len(request.prompt.messages) for request in server.service.generated] == [2, 1]
 
 
+@pytest.mark.parametrize("content", ["", " ", [{"type": "tool_use", "id": "x", "name": "weather", "input": {}}]])
+def test_a_conversation_is_counted_that_cannot_be_continued(thinking: Running, content: Any) -> None:
+    messages = [*BODY["messages"], {"role": "assistant", "content": content}]
+    client = client_of(thinking)
+    assert client.messages.count_tokens(model=MODEL, messages=messages).input_tokens == len(PROMPT_IDS)
+    prompt = thinking.service.generated[-1].prompt
+    assert (prompt.continues, prompt.variables["add_generation_prompt"]) == (False, False)
+    with pytest.raises(anthropic.BadRequestError, match="which is to be continued"):
+        client.messages.create(**BODY | {"messages": messages})
+    begun = [*BODY["messages"], {"role": "assistant", "content": "It is"}]
+    client.messages.count_tokens(model=MODEL, messages=begun)
+    assert thinking.service.generated[-1].prompt.continues
+
+
 def test_either_header_has_the_key() -> None:
     with running(api_keys=KeyRing(["sk-one"])) as server:
         assert client_of(server, api_key="sk-one").messages.create(**BODY).type == "message"
