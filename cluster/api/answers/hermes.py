@@ -66,12 +66,16 @@ class HermesParser(StateParser):
         return [Arguments(shown)]
 
     def _tail(self, *, is_end: bool) -> list[Part]:
-        """The object's closing brace and END, neither of which is shown."""
+        """The object's closing brace and END, neither of which is shown; before the next call, END
+        may be missing.
+        """
         before, mark, rest = self._text.partition(END)
-        if mark:
+        if (following := before.find(BEGIN)) >= 0:
+            self._text, self._state = self._text[following:], self._content
+        elif mark:
             self._text, self._state = rest, self._after
         else:
-            self._text = before[len(before) - held_back(before, END) :]
+            self._text = before[len(before) - held_back(before, BEGIN, END) :]
         return []
 
     def _after(self, *, is_end: bool) -> list[Part]:

@@ -108,6 +108,11 @@ CASES = [
         '<tool_call>{"name": "f", "arguments": {"a": 1</tool_call>x',
         [CallBegun("f"), Arguments('{"a": 1'), Content("x")],
     ),
+    (
+        "hermes",
+        f"{CALL.removesuffix('</tool_call>')}{CALL}x",
+        [*[CallBegun("weather"), Arguments(ARGUMENTS)] * 2, Content("x")],
+    ),
     ("hermes", "a <tool_c", [Content("a <tool_c")]),
     (
         "hermes",
