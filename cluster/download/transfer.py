@@ -4,9 +4,10 @@ verified.
 
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from cluster.download.disk.room import Want, is_whole, partial_of, size_of, told_if_full
@@ -67,13 +68,20 @@ def transfer(store: Store, files: Sequence[RemoteFile], progress: Progress, tell
     absent = missing(store, files)
     if not absent:
         return
+    is_over = threading.Event()
+
+    def came(num_bytes: int) -> None:
+        if is_over.is_set():  # one has failed, or the process is to end: what came is kept
+            raise CancelledError
+        progress(num_bytes)
+
     full = told_if_full(want_of(store, files), store.place(absent[0]).parent)
     with full, ThreadPoolExecutor(NUM_THREADS, "download") as pool:
-        calls = [pool.submit(_bring, store, file, progress, tell) for file in absent]
         try:
-            for call in calls:
+            for call in as_completed([pool.submit(_bring, store, file, came, tell) for file in absent]):
                 call.result()
         except BaseException:
+            is_over.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
