@@ -61,7 +61,9 @@ def files_of_model(files: tuple[RemoteFile, ...]) -> tuple[RemoteFile, ...]:
     """All that `small_files` and `weight_files` choose from, whatever an index says."""
     has_one = any(file.name == SINGLE_FILE for file in files)
     weights = SINGLE_FILE if has_one else "*.safetensors"
-    return tuple(file for file in files if _is_small(file) or fnmatchcase(file.name, weights))
+    return tuple(
+        file for file in files if _is_small(file) or ("/" not in file.name and fnmatchcase(file.name, weights))
+    )
 
 
 def _is_small(file: RemoteFile) -> bool:

@@ -197,6 +197,16 @@ def test_what_is_not_read_may_change(bucket: Bucket, config: EngineConfig) -> No
     assert (Path(fetched(first).model) / WEIGHTS).exists()
 
 
+@of_s3
+def test_a_training_that_saves_its_states_below_does_not_change_the_model(bucket: Bucket, tmp_path: Path) -> None:
+    for name, data in save_in_parts(tmp_path / "published").items():
+        bucket.put_beside(f"parts/{name}", data)
+    uri = bucket.uri.replace("demo", "parts")
+    first = pinned(EngineConfig.create(model=uri, download_dir=str(tmp_path / "node")))
+    bucket.put_beside("parts/checkpoint-500/model-00001-of-00002.safetensors", b"of a training that goes on")
+    assert pinned(first.model_copy(update={"source": None})).source == first.source
+
+
 def unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
