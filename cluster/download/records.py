@@ -2,6 +2,7 @@
 one for a model of which only some weight files are here, so that a later start needs no network.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 from cluster.download.store import RemoteFile
 
 WEIGHTS = ".safetensors"
+MAX_NAME_BYTES = 160  # of a slug: file names have 255, with what is put behind it
 
 
 class Records:
@@ -91,8 +93,12 @@ class Records:
 
 
 def slug(source: str) -> str:
-    """A file name."""
-    return re.sub(r"[^\w.@-]+", "--", source)
+    """A file name, of no other source."""
+    name = re.sub(r"[^\w.@-]+", "--", source)
+    is_plain = name.replace("--", "/") == source.replace("://", "/")
+    if is_plain and len(name.encode()) <= MAX_NAME_BYTES:
+        return name
+    return f"{name[: MAX_NAME_BYTES // 8]}-{hashlib.sha256(source.encode()).hexdigest()[:32]}"
 
 
 def _read(path: Path) -> tuple[Path | None, dict[str, int]]:

@@ -207,6 +207,32 @@ def test_a_training_that_saves_its_states_below_does_not_change_the_model(bucket
     assert pinned(first.model_copy(update={"source": None})).source == first.source
 
 
+@of_s3
+def test_a_name_as_long_as_object_stores_allow(bucket: Bucket, tmp_path: Path) -> None:
+    below = "/".join(["a folder of many words " * 2] * 12)
+    for name in sorted({*READ, WEIGHTS}):
+        bucket.put_beside(f"{below}/{name}", (DEMO / name).read_bytes())
+    uri = bucket.uri.replace("demo", below)
+    found = fetched(outlined(EngineConfig.create(model=uri, download_dir=str(tmp_path / "node"))))
+    assert (Path(found.model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+
+
+@of_s3
+def test_models_of_like_names_are_not_confused(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the store cannot be reached."""
+    names = ("a/b", "a--b", "a b", "a+b", "a-/b", "a/-b")
+    configs = []
+    for number, place in enumerate(names):
+        for name in sorted({*READ, WEIGHTS}):
+            bucket.put_beside(f"{place}/{name}", (DEMO / name).read_bytes())
+        bucket.put_beside(f"{place}/generation_config.json", b'{"top_k": %d}' % (number + 1))
+        uri = bucket.uri.replace("demo", place)
+        configs.append(EngineConfig.create(model=uri, download_dir=str(tmp_path / "node")))
+    before = [fetched(config) for config in configs]
+    unreachable(monkeypatch)
+    assert [fetched(config, lambda _: None) for config in configs] == before
+
+
 def unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
