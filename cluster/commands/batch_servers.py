@@ -75,7 +75,7 @@ def _api_key(options: argparse.Namespace) -> str | None:
         given: str | None = options.api_key
         return given
     try:
-        text = Path(options.api_key_file).read_text(encoding="utf-8")
+        text = Path(options.api_key_file).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidConfig(f"{options.api_key_file} is not text in UTF-8") from None
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]

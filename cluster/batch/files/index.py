@@ -10,7 +10,8 @@ from engine.errors import InvalidRequest
 
 CHUNK_LINES = 16
 CHUNK_BYTES = 4 << 20  # unless one line has more
-BLANK = b" \t\r"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # that programs of Windows put before a text, and no part of it
+BLANK = b" \t\r" + BYTE_ORDER_MARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,4 +78,4 @@ def _lines(source: Place, digest: Any) -> Iterator[tuple[int, bool]]:
 
 def lines_of(data: bytes) -> list[bytes]:
     """The lines of a chunk's bytes, without blank ones."""
-    return [line for line in data.split(b"\n") if line.strip(BLANK)]
+    return [line.removeprefix(BYTE_ORDER_MARK) for line in data.split(b"\n") if line.strip(BLANK)]

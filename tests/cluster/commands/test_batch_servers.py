@@ -53,6 +53,8 @@ def test_a_key_file_holds_one_key(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("# ours\n\n  sk-1 \n")
     assert _api_key(options("--api-key-file", str(file))) == "sk-1"
+    file.write_bytes(b"\xef\xbb\xbfsk-1\r\n")  # as programs of Windows write it
+    assert _api_key(options("--api-key-file", str(file))) == "sk-1"
     file.write_text("sk-1\nsk-2\n")
     with pytest.raises(InvalidConfig, match="holds 2 lines; it must hold one API key"):
         _api_key(options("--api-key-file", str(file)))

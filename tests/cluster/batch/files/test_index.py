@@ -1,6 +1,7 @@
 """Where the lines of a file are."""
 
 import hashlib
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def test_lines(tmp_path: Path, end: bytes) -> None:
     chunks = indexed(tmp_path / "in", b"\n\n" + b"\n".join(lines) + end)
     assert [line for chunk in chunks for line in chunk] == lines
     assert len(chunks) == 3
+
+
+@pytest.mark.parametrize(("data", "lines"), [(b"", []), (b"\r\n", []), (b"1\r\n2", [b"1\r", b"2"])])
+def test_a_byte_order_mark_is_of_no_line(tmp_path: Path, data: bytes, lines: list[bytes]) -> None:
+    """Nor are those of files that were joined."""
+    marked = b"\xef\xbb\xbf" + data
+    assert list(chain.from_iterable(indexed(tmp_path / "in", marked))) == lines
+    assert list(chain.from_iterable(indexed(tmp_path / "in", marked + b"\n" + marked))) == lines + lines
 
 
 def test_chunks_are_bounded_in_bytes(tmp_path: Path) -> None:
