@@ -31,3 +31,10 @@ def test_what_was_made_can_be_planned_and_depends_on_the_seed(
     assert weights[0] == weights[1] != weights[2]
     assert main(["plan", str(folder), "--device", "cpu", "-tp", "2"]) == 0
     assert "ranks                 2 (TP=2 × PP=1)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seed", ["-1", str(2**64)])
+def test_a_seed_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: str) -> None:
+    line = fails(capsys, "make-checkpoint", str(tmp_path / "model"), "--like", "qwen2.5-0.5b", "--seed", seed)
+    assert line == f"squadron make-checkpoint: seed={seed} is not from 0 to {2**64 - 1}"
+    assert not (tmp_path / "model").exists()
