@@ -35,6 +35,8 @@ def run(options: argparse.Namespace) -> None:
         for line in breakdown(_get(options, f"/debug/why/{quote(options.why, safe='')}")):
             print(line)
         return
+    if options.output.is_dir():
+        raise InvalidConfig(f"output={options.output} is a folder; name a file")
     num_steps = _download(options, "/debug/trace", options.output)
     print(f"{options.output}: {num_steps} steps; open it in ui.perfetto.dev or chrome://tracing")
 

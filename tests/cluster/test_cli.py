@@ -101,3 +101,10 @@ def test_an_interrupted_command_has_not_succeeded(tmp_path: Path, number: signal
     # more is heeded after it.
     _, erred = process.communicate(timeout=60)
     assert (process.returncode, erred) == (status, b"")
+
+
+def test_a_trace_to_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in (str(tmp_path), "."):
+        assert fails(capsys, "trace", "--output", folder) == (
+            f"squadron trace: output={folder} is a folder; name a file"
+        )
