@@ -2,6 +2,8 @@
 
 import argparse
 import importlib
+import io
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -48,10 +50,17 @@ class Terminated(KeyboardInterrupt):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     signal.signal(signal.SIGTERM, _terminate)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a path need not be a text
     options = argparse.Namespace(command="")
     try:
         _parser().parse_args(arguments, options)
         options.run(options)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what cannot be written is an error of the command
+    except SystemExit:
+        _is_output_taken()
+        raise
     except ClusterLost as error:
         print(f"squadron {options.command}: {error}", file=sys.stderr)
         return 1
@@ -59,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"squadron {options.command}: {without_secret(str(error))}", file=sys.stderr)
         return 2
     except OSError as error:  # of a file or a connection: an error line, not a traceback
+        if not _is_output_taken() and isinstance(error, BrokenPipeError):
+            return 128 + signal.SIGPIPE  # its reader has seen enough, as `head` has
         what = f"{error.filename}: {error.strerror}" if error.filename is not None else in_a_line(error)
         print(f"squadron {options.command}: {what}", file=sys.stderr)
         return 2
@@ -67,6 +78,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return 0
+
+
+def _is_output_taken() -> bool:
+    """Whether what was printed can be written; if not, Python does not try again when it ends."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return False
+    return True
 
 
 def _parser() -> argparse.ArgumentParser:

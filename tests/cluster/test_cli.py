@@ -103,6 +103,46 @@ def test_an_interrupted_command_has_not_succeeded(tmp_path: Path, number: signal
     assert (process.returncode, erred) == (status, b"")
 
 
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+def run_into(stdout: int, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":
+    command = [sys.executable, "-m", "cluster.cli", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=BUFFERED | environment, stdout=stdout, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["plan", str(DEMO)], 141), (["collect-env"], 141), (["trace", "--help"], 0)]
+)
+def test_output_that_nobody_reads_any_more(arguments: list[str], status: int) -> None:
+    """As behind `| head`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = run_into(writer, *arguments)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (status, b"")
+
+
+def test_output_to_a_disk_that_is_full() -> None:
+    with open("/dev/full", "wb") as full:
+        done = run_into(full.fileno(), "collect-env")
+    assert (done.returncode, done.stderr) == (2, b"squadron collect-env: OSError: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "\u00d7"), ("ascii", "\\xd7")])
+def test_characters_that_the_terminal_has_not_are_escaped(tmp_path: Path, encoding: str, shown: str) -> None:
+    """And what is no text at all, as names of files that have another encoding than UTF-8."""
+    done = run_into(subprocess.PIPE, "plan", str(DEMO), PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert f"ranks                 1 (TP=1 {shown} PP=1)\n" in done.stdout.decode()
+    folder = copy_demo(tmp_path / os.fsdecode(b"\xe9"))
+    done = run_into(subprocess.PIPE, "checkpoint", "manifest", str(folder), PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert f"{tmp_path}/\\udce9/{MANIFEST_FILE}: " in done.stdout.decode()
+
+
 def test_a_trace_to_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in (str(tmp_path), "."):
         assert fails(capsys, "trace", "--output", folder) == (
