@@ -2,7 +2,7 @@
 Ray.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -42,7 +42,7 @@ class LLM:
         self._engine = OfflineEngine(config)
         self._adapters = OfflineAdapters(self._engine.engine.config)
         self._weights = OfflineWeights(self._engine.engine)
-        self._num_requests = 0
+        self._numbers = iter(range(1 << 63))  # of requests
 
     def __enter__(self) -> Self:
         return self
@@ -179,27 +179,29 @@ class LLM:
         params = one_each(sampling_params, len(prompts))
         adapters = self._adapters.one_each(lora_request, len(prompts))
         numbers: dict[str, int] = {}
-        try:
-            for number, prompt in enumerate(prompts):
-                request_id = f"llm-{self._num_requests}"
-                self._num_requests += 1
-                request = Request(request_id, prompt, params[number], adapter=adapters[number], **options)
-                self._engine.add_request(request)
-                numbers[request_id] = number
-            return self._collect(numbers, use_tqdm)
-        except BaseException:
-            for request_id in numbers:
-                self._engine.abort(request_id)
-            raise
+        with self._engine.listening() as next_outputs:
+            try:
+                for number, prompt in enumerate(prompts):
+                    request_id = f"llm-{next(self._numbers)}"
+                    request = Request(request_id, prompt, params[number], adapter=adapters[number], **options)
+                    self._engine.add_request(request)
+                    numbers[request_id] = number
+                return self._collect(numbers, next_outputs, use_tqdm)
+            except BaseException:
+                for request_id in numbers:
+                    self._engine.abort(request_id)
+                raise
 
-    def _collect(self, numbers: dict[str, int], use_tqdm: bool) -> list[RequestOutput]:
+    def _collect(
+        self, numbers: dict[str, int], next_outputs: Callable[[], list[RequestOutput]], use_tqdm: bool
+    ) -> list[RequestOutput]:
         accumulators = [Accumulator() for _ in numbers]
         num_open = len(numbers)
         num_tokens = 0
         with progress(total=num_open, desc="requests", delay=0, disable=not use_tqdm) as bar:
             while num_open:
-                for delta in self._engine.next_outputs():
-                    if delta.request_id not in numbers:  # left by an interrupted call
+                for delta in next_outputs():
+                    if delta.request_id not in numbers:  # another thread's, or left by an interrupted call
                         continue
                     accumulators[numbers[delta.request_id]].add(delta)
                     num_tokens += sum(len(output.token_ids) for output in delta.outputs)

@@ -1,7 +1,6 @@
 """An engine of this process' own: in it for one rank, otherwise on Ray."""
 
 import contextlib
-import queue
 
 import ray
 
@@ -9,13 +8,11 @@ from cluster.checkpoint.values import check_values
 from cluster.download.models import fetched, planned
 from cluster.launch.machine import check_machine
 from cluster.launch.ray_cluster import ray_cluster
+from cluster.offline.listeners import Listeners, NextOutputs
 from cluster.workers.executor import make_executor
 from engine.config import EngineConfig
 from engine.frontend.async_engine import AsyncEngine
-from engine.outputs import RequestOutput
 from engine.request import Request
-
-DEAD_CHECK_SECONDS = 1.0
 
 
 class OfflineEngine:
@@ -30,12 +27,12 @@ class OfflineEngine:
         if config.runs_in_process or needs_cluster:
             check_machine(config, plan)
             config = fetched(config)
-        self._outputs: queue.SimpleQueue[list[RequestOutput]] = queue.SimpleQueue()
+        self._listeners = Listeners(lambda: self._engine.check_health())
         with contextlib.ExitStack() as stack:
             if needs_cluster:
                 check_values(config)
                 stack.enter_context(ray_cluster(num_workers=config.world_size))
-            self._engine = AsyncEngine(config, make_executor(config), on_outputs=self._outputs.put)
+            self._engine = AsyncEngine(config, make_executor(config), on_outputs=self._listeners.tell)
             stack.callback(self._engine.shutdown)
             self._engine.start()
             self._stack = stack.pop_all()
@@ -55,10 +52,6 @@ class OfflineEngine:
     def abort(self, request_id: str) -> None:
         self._engine.abort(request_id)
 
-    def next_outputs(self) -> list[RequestOutput]:
-        """Wait for a step's outputs; raises EngineDead if none will come."""
-        while True:
-            try:
-                return self._outputs.get(timeout=DEAD_CHECK_SECONDS)
-            except queue.Empty:
-                self._engine.check_health()
+    def listening(self) -> contextlib.AbstractContextManager[NextOutputs]:
+        """See `Listeners.one`."""
+        return self._listeners.one()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,38 @@ def test_one_impossible_prompt_leaves_the_engine_as_it_was(llm: LLM) -> None:
         llm.generate(["one", "two"], [GREEDY], use_tqdm=False)
     (output,) = llm.generate("one", GREEDY, use_tqdm=False)
     assert len(output.outputs[0].token_ids) == 12
+
+
+class Halting(list[SamplingParams]):
+    """Behind the first of them, it waits for `go_on`."""
+
+    def __init__(self, params: list[SamplingParams]) -> None:
+        super().__init__(params)
+        self.has_halted, self.go_on = threading.Event(), threading.Event()
+
+    def __getitem__(self, index: Any) -> Any:
+        if index == 1:
+            self.has_halted.set()
+            assert self.go_on.wait(60)
+        return super().__getitem__(index)
+
+
+def test_each_of_several_threads_gets_its_own_answers(llm: LLM) -> None:
+    """Also those that come while another one waits for its own."""
+    prompts = ["number 1", "number 2"]
+    expected = [output.outputs[0].token_ids for output in llm.generate(prompts, GREEDY, use_tqdm=False)]
+    params, found = Halting([GREEDY, GREEDY]), list[list[int]]()
+
+    def generate() -> None:
+        found.extend(output.outputs[0].token_ids for output in llm.generate(prompts, params, use_tqdm=False))
+
+    thread = threading.Thread(target=generate, daemon=True)
+    thread.start()
+    assert params.has_halted.wait(60)
+    again = [output.outputs[0].token_ids for output in llm.generate(prompts, GREEDY, use_tqdm=False)]
+    params.go_on.set()
+    thread.join(60)
+    assert found == again == expected
 
 
 def test_no_prompts_no_answers(llm: LLM) -> None:

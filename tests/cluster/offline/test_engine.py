@@ -17,11 +17,12 @@ def test_outputs_come_until_the_request_has_ended() -> None:
     engine = OfflineEngine(EngineConfig.create(**CONFIG))
     try:
         params = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
-        engine.add_request(Request("a", "one two three", params))
         answer = Accumulator()
-        while answer.last is None or not answer.last.finished:
-            for delta in engine.next_outputs():
-                answer.add(delta)
+        with engine.listening() as next_outputs:
+            engine.add_request(Request("a", "one two three", params))
+            while answer.last is None or not answer.last.finished:
+                for delta in next_outputs():
+                    answer.add(delta)
         assert answer.last.request_id == "a" and len(answer.last.outputs[0].token_ids) == 5
     finally:
         engine.close()
