@@ -5,7 +5,7 @@ headers. Plans need no more, so an impossible configuration is refused before we
 import os
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from cluster.checkpoint.files import LENGTH_BYTES, MAX_HEADER_BYTES
@@ -49,8 +49,12 @@ def _each(write: Write, store: Store, files: tuple[RemoteFile, ...], folder: Pat
     for file in files:
         (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(NUM_THREADS, "outline") as pool:
-        for call in [pool.submit(write, store, file, folder / file.name, tell) for file in files]:
-            call.result()
+        try:
+            for call in as_completed([pool.submit(write, store, file, folder / file.name, tell) for file in files]):
+                call.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _write_whole(store: Store, file: RemoteFile, path: Path, tell: _Tell) -> None:
