@@ -22,7 +22,7 @@ logger = logging.getLogger("squadron.kv_events")
 END = (-1).to_bytes(8, "big", signed=True)  # the number of the message that ends a replay
 MAX_ENGINES = 64  # on one machine: each takes the first port that is free
 LINGER_MS = 1000  # for subscribers to get the last messages
-_OURS = ("*", "127.0.0.1", "localhost", "[::1]", "[::]")
+_OURS = ("*", "0.0.0.0", "127.0.0.1", "localhost", "[::1]", "[::]")
 
 
 class ZmqPublisher:
@@ -77,6 +77,7 @@ class ZmqPublisher:
         """Sockets at the first free port from the configured one on; how many were taken."""
         for offset in range(MAX_ENGINES):
             self._messages, self._replay = self._context.socket(zmq.PUB), None
+            self._messages.ipv6 = "[" in config.endpoint
             self._messages.set_hwm(config.hwm)
             self._messages.linger = LINGER_MS
             try:
@@ -84,6 +85,7 @@ class ZmqPublisher:
                 if config.replay_endpoint is not None:
                     self._replay = self._context.socket(zmq.ROUTER)
                     self._replay.linger = LINGER_MS
+                    self._replay.ipv6 = "[" in config.replay_endpoint
                     self._replay.set_hwm(config.buffer_steps + 1)  # a whole answer: what exceeds it would be dropped
                     self._replay.bind(_shifted(config.replay_endpoint, offset))
             except (zmq.ZMQError, ValueError) as error:

@@ -3,6 +3,7 @@ them.
 """
 
 import itertools
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -238,3 +239,21 @@ def test_a_full_queue_drops_messages_and_never_waits(caplog: pytest.LogCaptureFi
     publisher.close()
     publisher.close()
     assert "KV events are dropped: 1 messages wait" in caplog.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "*", "[::1]", "[::]"])
+def test_all_addresses_of_this_machine_are_listened_on(host: str) -> None:
+    reached = "::1" if host.startswith("[") else "127.0.0.1"
+    try:
+        socket.create_server((reached, 0), family=socket.AF_INET6 if ":" in reached else socket.AF_INET).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    where = f"tcp://{host}:0"
+    publisher = publishers.ZmqPublisher(
+        KVEventsConfig(enable_kv_cache_events=True, endpoint=where, replay_endpoint=where)
+    )
+    try:
+        for endpoint in publisher.endpoints:
+            socket.create_connection((reached, int(endpoint.rpartition(":")[2]))).close()
+    finally:
+        publisher.close()
