@@ -184,7 +184,7 @@ class ThinkingConfig(BaseModel):
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: int | None = Field(None, ge=1, le=INT64_MAX)
-    display: Annotated[str | None, Only("summarized")] = None  # it is shown as it is
+    display: Annotated[str | None, Hint("summarized", why="It is shown as it is")] = None
 
 
 class JsonFormat(BaseModel):
@@ -213,11 +213,13 @@ class MessagesPrompt(Addressed):
     chat_template_kwargs: TemplateVariables | None = None  # ours
     # Without effect on the answer.
     cache_control: Any = None
+    context_management: Annotated[
+        dict[str, Any] | None, Hint({}, {"edits": []}, why="All of the conversation is read")
+    ] = None
     # Not supported.
     speed: Annotated[str | None, Only("standard")] = None
     user_profile_id: Annotated[Any, Inert()] = None
     workspace_id: Annotated[Any, Inert()] = None
-    context_management: Annotated[Any, Inert({})] = None
     mcp_servers: Annotated[Any, Inert([])] = None
 
 

@@ -42,9 +42,12 @@ _SAME = ("temperature", "top_p", "top_k", "seed", "min_tokens", "ignore_eos", "p
 
 def to_chat(asked: MessagesPrompt, model: Model) -> ChatRequest:
     """Raises InvalidRequest."""
-    fields: dict[str, Any] = {"messages": [*_system(asked), *_messages(asked.messages)]}
+    messages = asked.messages
+    if messages[-1].role == "assistant" and messages[-1].content == "":  # nothing that is to be continued
+        messages = messages[:-1]
+    fields: dict[str, Any] = {"messages": [*_system(asked), *_messages(messages)]}
     fields |= _tools(asked) | _thinking(asked.thinking, asked.chat_template_kwargs, model) | _output(asked)
-    if asked.messages[-1].role == "assistant":
+    if messages and messages[-1].role == "assistant":
         # What is only counted need not be such that it can be continued.
         continues = isinstance(asked, MessagesRequest) or _has_text_alone(fields["messages"][-1])
         fields |= {"continue_final_message": continues, "add_generation_prompt": False}

@@ -34,7 +34,7 @@ _DRAFTS = {
     "draft/2019-09/schema": Draft201909Validator,
 }
 
-Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]  # as long as Anthropic's
 
 
 def _schema(value: dict[str, Any]) -> dict[str, Any]:

@@ -286,7 +286,40 @@ def test_tokens_are_counted(server: Running) -> None:
     assert [len(request.prompt.messages) for request in server.service.generated] == [2, 1]
 
 
-@pytest.mark.parametrize("content", ["", " ", [{"type": "tool_use", "id": "x", "name": "weather", "input": {}}]])
+def test_an_answer_that_is_still_empty_is_written_from_its_beginning(server: Running) -> None:
+    client, messages = client_of(server), [*BODY["messages"], {"role": "assistant", "content": ""}]
+    assert client.messages.create(**BODY | {"messages": messages}).content[0].text == "Hello, wörld"
+    client.messages.count_tokens(model=MODEL, messages=messages)
+    for request in server.service.generated:
+        assert len(request.prompt.messages) == len(BODY["messages"]) and not request.prompt.continues
+    with pytest.raises(anthropic.BadRequestError, match="messages"):
+        client.messages.create(**BODY | {"messages": messages[-1:]})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "ignored"),
+    [
+        ("context_management", {"edits": []}, []),
+        (
+            "context_management",
+            {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+            ["ignored: 'context_management' has no effect: All of the conversation is read"],
+        ),
+        ("thinking", {"type": "adaptive", "display": "summarized"}, []),
+        (
+            "thinking",
+            {"type": "adaptive", "display": "omitted"},
+            ["ignored: 'thinking.display' has no effect: It is shown as it is"],
+        ),
+    ],
+)
+def test_hints_are_taken_and_named(thinking: Running, field: str, value: object, ignored: list[str]) -> None:
+    answer = httpx.post(f"{thinking.url}/v1/messages", json=BODY | {field: value})
+    assert answer.status_code == 200, answer.text
+    assert answer.json().get("warnings", []) == ignored
+
+
+@pytest.mark.parametrize("content", [" ", [{"type": "tool_use", "id": "x", "name": "weather", "input": {}}]])
 def test_a_conversation_is_counted_that_cannot_be_continued(thinking: Running, content: Any) -> None:
     messages = [*BODY["messages"], {"role": "assistant", "content": content}]
     client = client_of(thinking)
