@@ -14,7 +14,7 @@ def types_of(schema: Any, whole: Mapping[str, Any]) -> frozenset[str]:
     """JSON schema's names of types; only a string if nothing is known. `whole`: the schema in which
     references are looked up.
     """
-    return frozenset(_allowed(schema, whole)) or STRING
+    return frozenset(_allowed(schema, whole, set())) or STRING
 
 
 def resolved(schema: Any, whole: Mapping[str, Any]) -> Any:
@@ -61,10 +61,12 @@ def as_json(value: Any) -> str:
     return text
 
 
-def _allowed(schema: Any, whole: Mapping[str, Any]) -> set[str]:
+def _allowed(schema: Any, whole: Mapping[str, Any], seen: set[int]) -> set[str]:
+    """`seen`: ids of schemas, of which each is looked at once: they may go in circles."""
     schema = resolved(schema, whole)
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, Mapping) or id(schema) in seen:
         return set()
+    seen.add(id(schema))
     found: set[str] = set()
     match schema.get("type"):
         case str(name):
@@ -78,7 +80,7 @@ def _allowed(schema: Any, whole: Mapping[str, Any]) -> set[str]:
     for key in ("anyOf", "oneOf", "allOf"):
         parts = schema.get(key)
         for part in parts if isinstance(parts, list) else []:
-            found |= _allowed(part, {})  # one level of references: they may go in circles
+            found |= _allowed(part, whole, seen)
     return found
 
 

@@ -7,7 +7,10 @@ import pytest
 
 from cluster.api.answers.schema_types import STRING, as_json, json_value, object_schema, resolved, types_of
 
-WHOLE = {"$defs": {"unit": {"enum": ["C", 3]}, "circle": {"$ref": "#/$defs/circle"}, "far": {"$ref": "#/$defs/unit"}}}
+WHOLE: dict[str, Any] = {
+    "$defs": {"unit": {"enum": ["C", 3]}, "circle": {"$ref": "#/$defs/circle"}, "far": {"$ref": "#/$defs/unit"}}
+}
+WHOLE["$defs"]["list"] = {"anyOf": [{"type": "null"}, {"allOf": [{"$ref": "#/$defs/list"}], "type": "object"}]}
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,8 @@ WHOLE = {"$defs": {"unit": {"enum": ["C", 3]}, "circle": {"$ref": "#/$defs/circl
         ({"anyOf": [{"type": "integer"}, {"type": "null"}], "oneOf": [{"const": "x"}]}, {"integer", "null", "string"}),
         ({"$ref": "#/$defs/unit"}, {"string", "integer"}),
         ({"$ref": "#/$defs/far"}, {"string", "integer"}),
+        ({"anyOf": [{"$ref": "#/$defs/unit"}, {"type": "null"}]}, {"string", "integer", "null"}),
+        ({"$ref": "#/$defs/list"}, {"object", "null"}),
         ({"$ref": "#/$defs/circle"}, STRING),
         ({"$ref": "#/$defs/missing"}, STRING),
         ({"$ref": "http://127.0.0.1/x"}, STRING),
