@@ -15,6 +15,7 @@ from engine.errors import InvalidConfig
 from engine.worker.worker import Worker
 from tests.cluster.checkpoint.damaged import config_of, refusal
 from tests.corruptions import IN_WEIGHTS, NORM, TENSOR, WEIGHTS, edit, shard
+from tests.end_to_end.conftest import free_port
 
 
 @pytest.mark.parametrize("name", IN_WEIGHTS)
@@ -25,7 +26,8 @@ def test_damage_in_the_weights_is_found_by_the_manifest(
     assert main(["checkpoint", "verify", str(checkpoint)]) == 0
     Worker(config_of(checkpoint))
     IN_WEIGHTS[name](checkpoint)
-    for command in (["checkpoint", "verify"], ["generate", "--prompt", "once"], ["serve"]):
+    serve = ["serve", "--port", str(free_port())]
+    for command in (["checkpoint", "verify"], ["generate", "--prompt", "once"], serve):
         line = refusal(capsys, *command, str(checkpoint))
         assert line.startswith(f"squadron {command[0]}: {checkpoint / WEIGHTS}: tensor {TENSOR} ")
     assert not ray.is_initialized()

@@ -11,6 +11,7 @@ from cluster.checkpoint.values import check_values
 from engine.errors import InvalidConfig
 from tests.cluster.checkpoint.damaged import config_of, refusal
 from tests.corruptions import IN_WEIGHTS, TENSOR, WEIGHTS
+from tests.end_to_end.conftest import free_port
 
 
 def test_numbers_that_are_not_finite_are_found_without_a_manifest(
@@ -19,7 +20,7 @@ def test_numbers_that_are_not_finite_are_found_without_a_manifest(
     IN_WEIGHTS["NaN block"](checkpoint)
     line = refusal(capsys, "generate", "--prompt", "once", str(checkpoint))
     assert line.endswith(f"{checkpoint / WEIGHTS}: tensor {TENSOR} holds NaN or infinity, as torch.bfloat16")
-    line = refusal(capsys, "serve", str(checkpoint))
+    line = refusal(capsys, "serve", "--port", str(free_port()), str(checkpoint))
     assert line.endswith(f"{checkpoint / WEIGHTS}: tensor {TENSOR} holds NaN or infinity, as BF16")
 
 

@@ -14,6 +14,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from tests.cluster.download.conftest import DEMO, NAME, resize
 from tests.cluster.download.hub_server import SmallHub
+from tests.end_to_end.conftest import free_port
 
 OTHER = "squadron/other"
 WEIGHTS = "model.safetensors"
@@ -74,6 +75,7 @@ def test_of_one_application(
     file = tmp_path / "models.yaml"
     engines = [f"- engine: {{model: {name}, kv_cache_memory_bytes: 16MiB}}" for name in (NAME, OTHER)]
     file.write_text("\n".join(["models:", *engines]))
-    assert main(["serve", "--config", str(file), "--download-dir", str(configs[0].download_dir)]) == 2
+    options = ["--port", str(free_port()), "--download-dir", str(configs[0].download_dir)]
+    assert main(["serve", "--config", str(file), *options]) == 2
     assert "Models take 12." in capsys.readouterr().err
     assert hub.sent[WEIGHTS] == 2 << 18  # their headers
