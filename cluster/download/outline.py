@@ -4,6 +4,7 @@ headers. Plans need no more, so an impossible configuration is refused before we
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -19,7 +20,7 @@ from parallel.spec.stored import INDEX_FILE
 FIRST_BYTES = 1 << 18  # most headers are shorter
 
 _Tell = Callable[[str], object]
-Write = Callable[[Store, RemoteFile, Path, _Tell], None]
+Write = Callable[[Store, RemoteFile, Path, Patience], None]
 
 
 def make_outline(store: Store, folder: Path, tell: _Tell, *, has_weights: bool) -> Path:
@@ -48,35 +49,41 @@ def make_outline(store: Store, folder: Path, tell: _Tell, *, has_weights: bool) 
 def _each(write: Write, store: Store, files: tuple[RemoteFile, ...], folder: Path, tell: _Tell) -> None:
     for file in files:
         (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
+    is_over = threading.Event()
+
+    def bring(file: RemoteFile) -> None:
+        write(store, file, folder / file.name, Patience(tell, is_over))
+
     with ThreadPoolExecutor(NUM_THREADS, "outline") as pool:
         try:
-            for call in as_completed([pool.submit(write, store, file, folder / file.name, tell) for file in files]):
+            for call in as_completed([pool.submit(bring, file) for file in files]):
                 call.result()
         except BaseException:
+            is_over.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _write_whole(store: Store, file: RemoteFile, path: Path, tell: _Tell) -> None:
-    path.write_bytes(_read(store, file, 0, file.size, tell))
+def _write_whole(store: Store, file: RemoteFile, path: Path, patience: Patience) -> None:
+    path.write_bytes(_read(store, file, 0, file.size, patience))
     verify(store, file, path)
 
 
-def _write_header(store: Store, file: RemoteFile, path: Path, tell: _Tell) -> None:
+def _write_header(store: Store, file: RemoteFile, path: Path, patience: Patience) -> None:
     """What is behind the header is a hole, which takes no room."""
-    start = _read(store, file, 0, min(FIRST_BYTES, file.size), tell)
+    start = _read(store, file, 0, min(FIRST_BYTES, file.size), patience)
     length = LENGTH_BYTES + int.from_bytes(start[:LENGTH_BYTES], "little")
     stop = min(length, file.size, LENGTH_BYTES + MAX_HEADER_BYTES)  # plans refuse what is longer
     if stop > len(start):
-        start += _read(store, file, len(start), stop, tell)
+        start += _read(store, file, len(start), stop, patience)
     with path.open("wb") as out:
         out.write(start[:stop])
         out.truncate(file.size)
 
 
-def _read(store: Store, file: RemoteFile, start: int, stop: int, tell: _Tell) -> bytes:
+def _read(store: Store, file: RemoteFile, start: int, stop: int, patience: Patience) -> bytes:
     """The bytes from `start` to `stop`; raises InvalidConfig if they do not come."""
-    data, patience = b"", Patience(tell)
+    data = b""
     while len(data) < stop - start:
         before, reason, asked = len(data), "", None
         try:

@@ -5,7 +5,6 @@ verified.
 import hashlib
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -25,10 +24,13 @@ Progress = Callable[[int], object]  # called, from several threads, with numbers
 
 
 class Patience:
-    """Of one file or question; `tell` hears of waits that the store asks for."""
+    """Of one file or question; `tell` hears of waits that the store asks for, and `is_over` ends
+    them.
+    """
 
-    def __init__(self, tell: Tell = say) -> None:
+    def __init__(self, tell: Tell = say, is_over: threading.Event | None = None) -> None:
         self._tell = tell
+        self._is_over = threading.Event() if is_over is None else is_over
         self._attempts = 0
 
     def renew(self) -> None:
@@ -37,15 +39,22 @@ class Patience:
 
     def wait(self, reason: str, asked: float | None = None) -> bool:
         """Whether to try again, once this returns: not after too many attempts, or if it would be
-        too long. `asked`: the seconds that the store asks for; None: it does not.
+        too long. `asked`: the seconds that the store asks for; None: it does not. Raises
+        CancelledError once all is over.
         """
         self._attempts += 1
         if self._attempts >= MAX_ATTEMPTS or (asked or 0) > LONGEST_ASKED_SECONDS:
             return False
         if asked is not None:
             self._tell(f"{reason} It is asked again in {asked:.0f} s, as it says")
-        time.sleep(max(asked or 0.0, min(FIRST_WAIT_SECONDS * 2 ** (self._attempts - 1), LONGEST_WAIT_SECONDS)))
+        own = min(FIRST_WAIT_SECONDS * 2 ** (self._attempts - 1), LONGEST_WAIT_SECONDS)
+        _sleep(max(asked or 0.0, own), self._is_over)
         return True
+
+
+def _sleep(seconds: float, is_over: threading.Event) -> None:
+    if is_over.wait(seconds):
+        raise CancelledError
 
 
 def missing(store: Store, files: Sequence[RemoteFile]) -> list[RemoteFile]:
@@ -78,7 +87,8 @@ def transfer(store: Store, files: Sequence[RemoteFile], progress: Progress, tell
     full = told_if_full(want_of(store, files), store.place(absent[0]).parent)
     with full, ThreadPoolExecutor(NUM_THREADS, "download") as pool:
         try:
-            for call in as_completed([pool.submit(_bring, store, file, came, tell) for file in absent]):
+            calls = [pool.submit(_bring, store, file, came, tell, is_over) for file in absent]
+            for call in as_completed(calls):
                 call.result()
         except BaseException:
             is_over.set()
@@ -86,7 +96,7 @@ def transfer(store: Store, files: Sequence[RemoteFile], progress: Progress, tell
             raise
 
 
-def _bring(store: Store, file: RemoteFile, progress: Progress, tell: Tell) -> None:
+def _bring(store: Store, file: RemoteFile, progress: Progress, tell: Tell, is_over: threading.Event) -> None:
     """Two models, or revisions, that have the file in common have one place for it."""
     place = store.place(file)
     partial = partial_of(place)
@@ -97,7 +107,7 @@ def _bring(store: Store, file: RemoteFile, progress: Progress, tell: Tell) -> No
             return
         if size_of(partial) > file.size:
             os.truncate(partial, 0)
-        _receive(store, file, partial, progress, Patience(tell))
+        _receive(store, file, partial, progress, Patience(tell, is_over))
         try:
             verify(store, file, partial)
         except InvalidConfig:

@@ -49,7 +49,7 @@ def run(code: str, *arguments: str, **environment: str) -> "subprocess.Completed
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds of each wait, which ends at once."""
     seconds: list[float] = []
-    monkeypatch.setattr("cluster.download.transfer.time.sleep", seconds.append)
+    monkeypatch.setattr("cluster.download.transfer._sleep", lambda each, is_over: seconds.append(each))
     return seconds
 
 

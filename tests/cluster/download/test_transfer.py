@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from cluster.download.disk.room import PARTIAL
-from cluster.download.store import RemoteFile
-from cluster.download.transfer import transfer
+from cluster.download.outline import _each, _write_header
+from cluster.download.store import Interrupted, RemoteFile
+from cluster.download.transfer import LONGEST_ASKED_SECONDS, transfer
 from engine.errors import InvalidConfig
 
 ENDLESS = 10_000_000  # bytes, which come one by one
@@ -55,6 +56,25 @@ class Endless:
 class Refusing(Endless):
     def on_bad(self) -> None:
         raise InvalidConfig("bad may not be read")
+
+
+class Busy(Refusing):
+    """Asks for a long pause before it sends the others."""
+
+    def pieces(self, file: RemoteFile, start: int, stop: int) -> Iterator[bytes]:
+        if file.name == "bad":
+            yield from super().pieces(file, start, stop)
+        self._has_begun.set()
+        raise Interrupted("too many requests", asked=LONGEST_ASKED_SECONDS)
+
+
+def test_a_pause_that_a_store_asks_for_ends_with_the_transfer(tmp_path: Path) -> None:
+    store = Busy(tmp_path)
+    with pytest.raises(InvalidConfig, match="bad may not be read"):
+        transfer(store, store.files(), lambda _: None, print)
+    (tmp_path / "outline").mkdir()
+    with pytest.raises(InvalidConfig, match="bad may not be read"):
+        _each(_write_header, Busy(tmp_path), store.files(), tmp_path / "outline", print)
 
 
 @pytest.mark.parametrize(("kind", "error"), [(Endless, KeyboardInterrupt), (Refusing, InvalidConfig)])
