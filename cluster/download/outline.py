@@ -4,16 +4,14 @@ headers. Plans need no more, so an impossible configuration is refused before we
 
 import os
 import shutil
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from cluster.checkpoint.files import LENGTH_BYTES, MAX_HEADER_BYTES
 from cluster.download.choice import small_files, weight_files
 from cluster.download.disk.cached import cached
 from cluster.download.store import Interrupted, RemoteFile, Store, Unreachable
-from cluster.download.transfer import NUM_THREADS, Patience, verify
+from cluster.download.transfer import Patience, each, verify
 from engine.errors import InvalidConfig
 from parallel.spec.stored import INDEX_FILE
 
@@ -49,19 +47,7 @@ def make_outline(store: Store, folder: Path, tell: _Tell, *, has_weights: bool) 
 def _each(write: Write, store: Store, files: tuple[RemoteFile, ...], folder: Path, tell: _Tell) -> None:
     for file in files:
         (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
-    is_over = threading.Event()
-
-    def bring(file: RemoteFile) -> None:
-        write(store, file, folder / file.name, Patience(tell, is_over))
-
-    with ThreadPoolExecutor(NUM_THREADS, "outline") as pool:
-        try:
-            for call in as_completed([pool.submit(bring, file) for file in files]):
-                call.result()
-        except BaseException:
-            is_over.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    each(files, lambda file, is_over: write(store, file, folder / file.name, Patience(tell, is_over)), "outline")
 
 
 def _write_whole(store: Store, file: RemoteFile, path: Path, patience: Patience) -> None:

@@ -33,6 +33,11 @@ class Patience:
         self._is_over = threading.Event() if is_over is None else is_over
         self._attempts = 0
 
+    def check(self) -> None:
+        """Raises CancelledError once all is over."""
+        if self._is_over.is_set():
+            raise CancelledError
+
     def renew(self) -> None:
         """Something came."""
         self._attempts = 0
@@ -77,18 +82,18 @@ def transfer(store: Store, files: Sequence[RemoteFile], progress: Progress, tell
     absent = missing(store, files)
     if not absent:
         return
+    with told_if_full(want_of(store, files), store.place(absent[0]).parent):
+        each(absent, lambda file, is_over: _bring(store, file, progress, Patience(tell, is_over), tell), "download")
+
+
+def each(files: Sequence[RemoteFile], bring: Callable[[RemoteFile, threading.Event], None], name: str) -> None:
+    """Bring several at once. The event is set once one has failed, or the process is to end: the
+    others are to end then.
+    """
     is_over = threading.Event()
-
-    def came(num_bytes: int) -> None:
-        if is_over.is_set():  # one has failed, or the process is to end: what came is kept
-            raise CancelledError
-        progress(num_bytes)
-
-    full = told_if_full(want_of(store, files), store.place(absent[0]).parent)
-    with full, ThreadPoolExecutor(NUM_THREADS, "download") as pool:
+    with ThreadPoolExecutor(NUM_THREADS, name) as pool:
         try:
-            calls = [pool.submit(_bring, store, file, came, tell, is_over) for file in absent]
-            for call in as_completed(calls):
+            for call in as_completed([pool.submit(bring, file, is_over) for file in files]):
                 call.result()
         except BaseException:
             is_over.set()
@@ -96,7 +101,7 @@ def transfer(store: Store, files: Sequence[RemoteFile], progress: Progress, tell
             raise
 
 
-def _bring(store: Store, file: RemoteFile, progress: Progress, tell: Tell, is_over: threading.Event) -> None:
+def _bring(store: Store, file: RemoteFile, progress: Progress, patience: Patience, tell: Tell) -> None:
     """Two models, or revisions, that have the file in common have one place for it."""
     place = store.place(file)
     partial = partial_of(place)
@@ -107,7 +112,7 @@ def _bring(store: Store, file: RemoteFile, progress: Progress, tell: Tell, is_ov
             return
         if size_of(partial) > file.size:
             os.truncate(partial, 0)
-        _receive(store, file, partial, progress, Patience(tell, is_over))
+        _receive(store, file, partial, progress, patience)
         try:
             verify(store, file, partial)
         except InvalidConfig:
@@ -124,6 +129,7 @@ def _receive(store: Store, file: RemoteFile, partial: Path, progress: Progress, 
                 for piece in store.pieces(file, start, file.size):
                     out.write(piece)
                     progress(len(piece))
+                    patience.check()  # what came is kept
         except Interrupted as error:
             reason, asked = str(error), error.asked
         if size_of(partial) > start:
