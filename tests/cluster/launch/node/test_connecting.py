@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import main
+from tests.end_to_end.conftest import free_port
 
 DEMO = Path(__file__).resolve().parents[4] / "configs" / "demo"
 
@@ -24,7 +25,7 @@ def test_a_ray_address_where_nobody_is(capsys: pytest.CaptureFixture[str]) -> No
     with free_listener() as port:
         pass
     address = f"127.0.0.1:{port}"
-    assert main(["serve", str(DEMO), "--port", "8000", "--ray-address", address]) == 2
+    assert main(["serve", str(DEMO), "--port", str(free_port()), "--ray-address", address]) == 2
     assert capsys.readouterr().err == (
         f"squadron serve: nothing answers at --ray-address {address}; check that the cluster is up and the "
         "port that of `ray start`\n"
@@ -55,7 +56,7 @@ def test_a_ray_address_where_something_else_listens(
     monkeypatch.setattr("cluster.launch.node.connecting.GRPC_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        assert main(["serve", str(DEMO), "--port", "8000", "--ray-address", address]) == 2
+        assert main(["serve", str(DEMO), "--port", str(free_port()), "--ray-address", address]) == 2
     assert capsys.readouterr().err == (
         f"squadron serve: what listens at --ray-address {address} did not answer as Ray does within 1 s; "
         "check that the port is that of `ray start`\n"
