@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.cluster.api.test_fuzz import values
 
-names = st.sampled_from(["add", "a.b-c_d", "x" * 64, "x" * 65, "", "<tool_call>", "é"]) | st.text(max_size=4)
+names = st.sampled_from(["add", "a.b-c_d", "x" * 128, "x" * 129, "", "<tool_call>", "é"]) | st.text(max_size=4)
 leaves = st.sampled_from(
     [
         *({}, True, False, {"type": "string"}, {"type": ["null", "integer"]}, {"enum": []}, {"const": {"a": [1]}}),

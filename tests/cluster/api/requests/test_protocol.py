@@ -238,7 +238,7 @@ OF_CHAT: list[tuple[Any, ...]] = [
         ({"tools": [{"type": "function", "function": {"name": "f"} | fields}]}, code, f"tools[0].function.{param}")
         for fields, code, param in (
             ({"name": "no name"}, "invalid_value", "name"),
-            ({"name": "x" * 65}, "invalid_value", "name"),
+            ({"name": "x" * 129}, "invalid_value", "name"),
             ({"parameters": []}, "invalid_type", "parameters"),
             ({"parameters": {"type": "string"}}, "invalid_value", "parameters"),
             ({"parameters": {"properties": 1}}, "invalid_value", "parameters"),
