@@ -29,7 +29,12 @@ def _run(options: argparse.Namespace) -> None:
     kept = KeptLogs(server.log_dir)
     with contextlib.ExitStack() as stack:
         ray = stack.enter_context(
-            ray_cluster(server.ray_address, num_workers=sum(model.num_ranks for model in start.models), kept_logs=kept)
+            ray_cluster(
+                server.ray_address,
+                num_workers=sum(model.num_ranks for model in start.models),
+                num_gateways=server.num_gateways,
+                kept_logs=kept,
+            )
         )
         print(f"Logs: {ray.logs}{' on each node' if is_lasting else ''}", flush=True)
         running = stack.enter_context(

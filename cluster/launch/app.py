@@ -12,6 +12,7 @@ from cluster.launch.config.app_config import read_app_config
 from cluster.launch.config.engines import ENGINES, MAX_ONGOING_REQUESTS, PREFILL_ENGINES, engines_of
 from cluster.launch.gpus import check_gpus, settled
 from cluster.logs import serve_logging
+from cluster.workers.placement import GATEWAY_CPUS
 from engine.config import EngineConfig
 from engine.errors import naming
 
@@ -57,7 +58,7 @@ def _build(args: dict[str, Any], *, kills_workers: bool) -> serve.Application:
         num_replicas=config.num_gateways,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         logging_config=serve_logging(config.log_format),
-        ray_actor_options={"num_cpus": 0.1, "runtime_env": ONE_LOOP},
+        ray_actor_options={"num_cpus": GATEWAY_CPUS, "runtime_env": ONE_LOOP},
         health_check_period_s=1,
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=config.stream_grace,

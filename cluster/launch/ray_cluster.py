@@ -36,21 +36,21 @@ class RayCluster:
 
 @contextlib.contextmanager
 def ray_cluster(
-    address: str | None = None, *, num_workers: int = 1, kept_logs: KeptLogs | None = None
+    address: str | None = None, *, num_workers: int = 1, num_gateways: int = 1, kept_logs: KeptLogs | None = None
 ) -> Iterator[RayCluster]:
     """A connection to the Ray cluster at `address`, or to a new one of this machine alone, which
     ends with the context.
 
-    A new one has room for `num_workers` on any machine, because a worker's CPUs are Ray's logical
-    ones. It is for this machine and this user alone (`privacy`). Its logs are deleted with it,
-    except as `kept_logs` says.
+    A new one has room for so many workers and gateways on any machine, because their CPUs are Ray's
+    logical ones. It is for this machine and this user alone (`privacy`). Its logs are deleted with
+    it, except as `kept_logs` says.
     """
     set_environment()
     quiet = quiet_options()
     silence_deaths()
     with contextlib.ExitStack() as stack:
         if address is None:
-            yield _cluster(*stack.enter_context(own_cluster(num_workers, kept_logs, **quiet)))
+            yield _cluster(*stack.enter_context(own_cluster(num_workers, num_gateways, kept_logs, **quiet)))
         else:
             yield _cluster(stack.enter_context(connected(address, **quiet)), {}, None)
 

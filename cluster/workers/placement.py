@@ -19,6 +19,7 @@ logger = logging.getLogger("squadron.executor")
 # A fraction of a logical CPU, so that four workers and their gateway fit on a laptop of two cores.
 CPUS_PER_WORKER = 0.25
 DRIVER_CPUS = 0.25
+GATEWAY_CPUS = 0.1
 KIND_SHARE = 0.001  # as Ray takes of "accelerator_type:..." for an actor
 PLACEMENT_SECONDS = 300  # an autoscaler may have to start machines
 _PATIENCE_SECONDS = 5

@@ -13,21 +13,24 @@ from cluster.launch.node.logs import RAY, KeptLogs, RayFolder
 from cluster.launch.node.privacy import LOOPBACK_ONLY, starting_on_loopback, token_authentication
 from cluster.launch.node.ray_processes import RayProcesses
 from cluster.launch.node.start.starting import RayletDied, start
-from cluster.workers.placement import CPUS_PER_WORKER
+from cluster.workers.placement import CPUS_PER_WORKER, DRIVER_CPUS, GATEWAY_CPUS
 
-CPUS_BESIDE_WORKERS = 1  # Ray's logical CPUs for gateways and drivers
+# Ray's logical CPUs for batches, jobs of clients, and a replica whose predecessor's are not given
+# back yet. They cost nothing: Ray starts no process for them.
+CPUS_BESIDE = 1
 ATTEMPTS = 3  # to start Ray
 OBJECT_STORE_BYTES = 128 << 20  # weights come from disk and steps travel over sockets
 
 
 @contextlib.contextmanager
 def own_cluster(
-    num_workers: int, kept_logs: KeptLogs | None, **options: Any
+    num_workers: int, num_gateways: int, kept_logs: KeptLogs | None, **options: Any
 ) -> Iterator[tuple[BaseContext, dict[str, str], RayProcesses]]:
     """A new cluster, for as long as the context lasts: the connection to it, the environment that
-    others need to connect, and its processes. It has room for `num_workers` on any machine.
+    others need to connect, and its processes. It has room for so many workers, of an engine each,
+    and gateways on any machine.
     """
-    needed = math.ceil(num_workers * CPUS_PER_WORKER) + CPUS_BESIDE_WORKERS
+    needed = math.ceil(num_workers * (CPUS_PER_WORKER + DRIVER_CPUS) + num_gateways * GATEWAY_CPUS) + CPUS_BESIDE
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(RayFolder.new(kept_logs))
         environment = LOOPBACK_ONLY | stack.enter_context(token_authentication(folder))
