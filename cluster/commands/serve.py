@@ -6,7 +6,7 @@ import contextlib
 from cluster.checkpoint.values import check_values
 from cluster.commands.options import add_model
 from cluster.commands.server.configure import application, configure
-from cluster.commands.server.console import told_events
+from cluster.commands.server.console import told_events, told_waits
 from cluster.commands.server.preflight import Start, prepare
 from cluster.commands.server.server_options import ServerOptions, add_server_options
 from cluster.launch.app import APP_NAME, build_app
@@ -37,17 +37,18 @@ def _run(options: argparse.Namespace) -> None:
             )
         )
         print(f"Logs: {ray.logs}{' on each node' if is_lasting else ''}", flush=True)
-        running = stack.enter_context(
-            serving(
-                build_app(application(server, start.models, start.api_keys)),
-                host=server.host,
-                port=server.port,
-                ends_serve=is_lasting,
-                ingress=server.ingress,
-                certificate=start.certificate,
-                log_format=server.log_format,
+        with told_waits(APP_NAME):
+            running = stack.enter_context(
+                serving(
+                    build_app(application(server, start.models, start.api_keys)),
+                    host=server.host,
+                    port=server.port,
+                    ends_serve=is_lasting,
+                    ingress=server.ingress,
+                    certificate=start.certificate,
+                    log_format=server.log_format,
+                )
             )
-        )
         print(running.ingress.report, flush=True)
         stack.enter_context(told_events(APP_NAME))
         stack.callback(print, "Stopping; running requests are finished first", flush=True)

@@ -5,15 +5,12 @@ from typing import Any
 from ray import serve
 
 from cluster import owner
-from cluster.checkpoint.plan import check_device
-from cluster.download.models import planned
 from cluster.gateway.deployment import GatewayDeployment
 from cluster.launch.config.app_config import read_app_config
 from cluster.launch.config.engines import ENGINES, MAX_ONGOING_REQUESTS, PREFILL_ENGINES, engines_of
-from cluster.launch.gpus import check_gpus, settled
+from cluster.launch.gpus import check_gpus, planned_where_it_runs
 from cluster.logs import serve_logging
 from cluster.workers.placement import GATEWAY_CPUS
-from engine.config import EngineConfig
 from engine.errors import naming
 
 APP_NAME = "squadron"
@@ -43,7 +40,7 @@ def _build(args: dict[str, Any], *, kills_workers: bool) -> serve.Application:
     engine_configs, options = [], []
     for index, model in enumerate(models):
         with naming(f"models[{index}]", among=len(models)):
-            engine_configs.append(_planned(model.engine_config(), config.max_gpus))
+            engine_configs.append(planned_where_it_runs(model.engine_config(), config.max_gpus))
             options.append(model.options(engine_configs[-1]))
     least = [model.least_engines for model in models]
     check_gpus(list(zip(engine_configs, least, strict=True)), config.max_gpus)
@@ -68,10 +65,3 @@ def _build(args: dict[str, Any], *, kills_workers: bool) -> serve.Application:
         owner.this_process(),
         gateway_options,
     )
-
-
-def _planned(config: EngineConfig, max_gpus: int | None) -> EngineConfig:
-    config, plan = planned(config)
-    config = settled(config, max_gpus)
-    check_device(config, config.device, plan.dtypes)
-    return config

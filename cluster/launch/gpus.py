@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import ray
 
+from cluster.checkpoint.plan import check_device
+from cluster.download.models import planned
 from cluster.workers.nodes import alive_nodes
 from cluster.workers.placement import has_gpus, lacking_places
 from engine.config import EngineConfig
@@ -27,6 +29,14 @@ def settled(config: EngineConfig, max_gpus: int | None) -> EngineConfig:
     if backend == "auto" and device == "cpu":
         backend = "ray"
     return config.model_copy(update={"device": device, "distributed_executor_backend": backend})
+
+
+def planned_where_it_runs(config: EngineConfig, max_gpus: int | None) -> EngineConfig:
+    """`config` once it is planned, `settled` and known to fit its device. Raises InvalidConfig."""
+    config, plan = planned(config)
+    config = settled(config, max_gpus)
+    check_device(config, config.device, plan.dtypes)
+    return config
 
 
 def check_gpus(engines: Sequence[tuple[EngineConfig, int]], max_gpus: int | None) -> None:

@@ -12,7 +12,6 @@ from cluster.gateway.stores import begin_anew, end_actors
 from cluster.ingress.ingress import Ingress
 from cluster.launch.app import APP_NAME
 from cluster.launch.proxies import Proxies
-from cluster.launch.told_waits import told_waits
 from cluster.logs import LogFormat, serve_logging
 from engine.errors import InvalidConfig
 
@@ -47,8 +46,7 @@ def run(application: serve.Application) -> DeploymentHandle[Any]:
     """
     begin_anew(APP_NAME)
     try:
-        with told_waits(APP_NAME):
-            return serve.run(application, name=APP_NAME, route_prefix="/")
+        return serve.run(application, name=APP_NAME, route_prefix="/")
     except RuntimeError as error:
         raise InvalidConfig(_why_not_started(str(error))) from None
 

@@ -35,6 +35,7 @@ class UnloadAdapterRequest(BaseModel):
 
     lora_name: Name
     lora_int_id: int | None = None  # vLLM's number of it; ignored
+    model: Annotated[str, Field(min_length=1)] | None = None  # whose it is; otherwise any model's of that name
 
 
 Asked = TypeVar("Asked", bound=BaseModel)
@@ -51,7 +52,7 @@ def add_routes(router: APIRouter, models: Models, bodies: Bodies) -> None:
     @router.post("/v1/unload_lora_adapter")
     async def unload_adapter(request: Request) -> Response:
         asked = await _read(bodies, request, UnloadAdapterRequest)
-        await unload(asked.lora_name, models)
+        await unload(asked.lora_name, asked.model, models)
         return PlainTextResponse(f"Success: LoRA adapter '{asked.lora_name}' removed successfully.")
 
 

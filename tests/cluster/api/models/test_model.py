@@ -148,6 +148,15 @@ def test_adapters_are_loaded_for_the_model_that_is_named(services: list[Scripted
         gone = client.post("/v1/unload_lora_adapter", json={"lora_name": "sql"})
         assert gone.json()["error"]["code"] == "adapter_not_found"
 
+        def unload(**fields: str) -> httpx.Response:
+            return client.post("/v1/unload_lora_adapter", json={"lora_name": "tone"} | fields)
+
+        assert unload(model="large").json()["error"]["code"] == "adapter_not_found"
+        assert unload(model="medium").json()["error"]["code"] == "model_not_found"
+        assert small.adapters == ["tone"]
+        assert unload(model="small").status_code == 200
+        assert small.adapters == []
+
 
 def test_a_model_without_an_engine_is_refused_until_it_has_one(services: list[ScriptedService]) -> None:
     there = {served.model.name: served for served in models_of(*services)}

@@ -40,7 +40,7 @@ def use(actor, begun):
 
 
 ended = threading.Event()
-with own_cluster(1, None):
+with own_cluster(1, 1, None):
     actor = Answering.remote()
     threads = []
     for _ in range(2):

@@ -6,6 +6,8 @@ import sys
 
 from ray import serve
 
+from cluster.commands.server.console import told_waits
+from cluster.launch.app import APP_NAME
 from cluster.launch.packages import ROOT
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.launch.serve_calls import run, start_serve_alone
@@ -33,4 +35,5 @@ class Waiter:
 def start() -> None:
     with ray_cluster():
         start_serve_alone()
-        run(Waiter.bind())
+        with told_waits(APP_NAME):
+            run(Waiter.bind())
