@@ -11,8 +11,6 @@ from typing import Any
 
 import ray
 from ray import serve
-from ray.exceptions import RayError
-from ray.serve.exceptions import RayServeException
 
 from cluster.launch.config.engines import ENGINES, PREFILL_ENGINES
 from cluster.serve_status import deployments_of
@@ -98,7 +96,7 @@ def told_waits(app_name: str) -> Iterator[None]:
 def _tell_waits(app_name: str, has_ended: threading.Event) -> None:
     told: dict[str, str] = {}
     while not has_ended.wait(POLL_SECONDS):
-        with contextlib.suppress(RayError, RayServeException):  # of a cluster that is lost, which others report
+        with contextlib.suppress(Exception):  # from Ray, of any kind, for a cluster that is lost: others report it
             application = serve.status().applications.get(app_name)
             for name, deployment in {} if application is None else application.deployments.items():
                 if (found := _WAITING.search(deployment.message)) and told.get(name) != found[1]:
