@@ -10,7 +10,7 @@ from ray._private.worker import BaseContext
 
 from cluster.launch.node.connecting import connected
 from cluster.launch.node.environment import quiet_options, set_environment
-from cluster.launch.node.logs import KeptLogs, silence_deaths
+from cluster.launch.node.logs import KeptLogs, silence_ray
 from cluster.launch.node.own_cluster import own_cluster
 from cluster.launch.node.ray_processes import RayProcesses
 
@@ -47,7 +47,7 @@ def ray_cluster(
     """
     set_environment()
     quiet = quiet_options()
-    silence_deaths()
+    silence_ray()
     with contextlib.ExitStack() as stack:
         if address is None:
             yield _cluster(*stack.enter_context(own_cluster(num_workers, num_gateways, kept_logs, **quiet)))

@@ -19,13 +19,16 @@ RAY = "ray"  # Ray's own folder, within ours
 SESSION_LOGS = Path(RAY) / "session_latest" / "logs"
 _REMOVE_SECONDS = 20.0
 _POLL_SECONDS = 0.02
+_OF_NO_USE = re.compile(
+    r"^(A worker died or was killed while executing a task|WARNING: \d+ PYTHON worker processes have been started)"
+)
 
 
-def silence_deaths() -> None:
-    """Hide Ray's messages about dead workers on this process' console: Ray prints a page about
-    memory for each, and we replace them.
+def silence_ray() -> None:
+    """Hide what Ray says on this process' console about dead workers (a page about memory for each,
+    and we replace them) and about many processes on few cores (which are what was asked for).
     """
-    stdout_deduplicator.skip_re = re.compile(r"^A worker died or was killed while executing a task")
+    stdout_deduplicator.skip_re = _OF_NO_USE
 
 
 @dataclass(frozen=True, slots=True)

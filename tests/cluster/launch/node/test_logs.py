@@ -4,8 +4,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from ray._private.ray_logging import stdout_deduplicator
 
-from cluster.launch.node.logs import SESSION_LOGS, KeptLogs, RayFolder
+from cluster.launch.node.logs import SESSION_LOGS, KeptLogs, RayFolder, silence_ray
 from engine.errors import InvalidConfig
 
 
@@ -45,3 +46,15 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidConfig, match=r"log_dir=.*/file/x cannot be made: Not a directory"):
         KeptLogs(tmp_path / "file" / "x")
+
+
+def test_what_is_of_no_use_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stdout_deduplicator, "skip_re", None)
+    of_no_use = [
+        "A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the problem",
+        "WARNING: 8 PYTHON worker processes have been started on node: 55b6 with address: 127.0.0.1, which is 4x the",
+    ]
+    batch = {"ip": "", "pid": "raylet", "job": "", "is_err": True, "lines": [*of_no_use, "WARNING: of use"]}
+    silence_ray()
+    (told,) = stdout_deduplicator.deduplicate(batch)  # type: ignore[arg-type]
+    assert told["lines"] == ["WARNING: of use"]
