@@ -179,6 +179,19 @@ Recording::Recording() { recording = this; }
 Recording::~Recording() { recording = nullptr; }
 Recording* Recording::current() { return recording; }
 
+Job in_countable_pieces(Job job) {
+    if (job.pieces <= MAX_PIECES) return job;
+    const int64_t pieces = job.pieces, size = (pieces + MAX_PIECES - 1) / MAX_PIECES;
+    const auto compute = [=, one_by_one = std::move(job.compute)](Piece& piece) {
+        const int64_t end = std::min(pieces, (piece.number + 1) * size);
+        for (Piece each{piece.number * size, 0}; each.number < end; each.number++) {
+            each.next = each.number + 1 < end ? each.number + 1 : piece.next < 0 ? -1 : piece.next * size;
+            one_by_one(each);
+        }
+    };
+    return {(pieces + size - 1) / size, job.threads, compute, job.is_in_order};  // may_write is asked once: not repeatable
+}
+
 void run(const Job* jobs, int64_t count) {
     int threads = 1;
     for (int64_t i = 0; i < count; i++) assert(jobs[i].pieces <= MAX_PIECES);

@@ -64,7 +64,11 @@ class Recording {
     std::vector<Job> jobs;
 };
 
+// The same in no more pieces than threads can count: neighbours are one, where there are too many.
+Job in_countable_pieces(Job job);
+
 inline void perform(Job job) {
+    job = in_countable_pieces(std::move(job));
     if (Recording* recording = Recording::current())
         recording->jobs.push_back(std::move(job));
     else

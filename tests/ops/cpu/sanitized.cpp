@@ -408,6 +408,18 @@ void run_jobs() {
     for (const auto& count : written) check(count == 1, "every piece is written once");
 }
 
+// More of them than threads can count.
+void run_many_pieces() {
+    const int64_t pieces = (1 << 22) + below(1 << 22);
+    std::vector<std::atomic<uint8_t>> written(pieces);
+    const bool is_repeatable = below(2), is_in_order = below(2);
+    perform({pieces, 2, [&](Piece& piece) {
+                 if (piece.next >= pieces || !piece.may_write()) check(false, "pieces are those that there are");
+                 written[piece.number]++;
+             }, is_in_order, is_repeatable});
+    for (const auto& count : written) check(count == 1, "every one of many pieces is written once");
+}
+
 // A thread that comes to a stand with a piece, until the last job: another computes the piece, and what comes after it.
 void run_without_a_thread() {
     const int64_t pieces = 2 + below(10), slow = below((int)pieces);
@@ -453,6 +465,7 @@ int main() {
         run_sampling();
         run_tape();
         run_jobs();
+        if (round % 10 == 0) run_many_pieces();
         run_without_a_thread();
         if (round % 6 == 0) run_shared_memory();
     }

@@ -33,3 +33,13 @@ def test_rows_that_end_after_the_tokens_are_refused() -> None:
     ids, starts, lengths = histories_of([[1, 2, 3]], CPU)
     with pytest.raises(ValueError, match="rows end after their 3 tokens"):
         cpu.apply_penalties(logits, ids, starts, lengths + 1, lengths, ones, ones, ones)
+
+
+def test_more_rows_than_threads_count_pieces() -> None:
+    """Of which each is one."""
+    num_rows = (1 << 22) + 3
+    logits, ones, each = torch.randn(num_rows, 1), torch.ones(num_rows), torch.arange(num_rows, dtype=torch.int32)
+    expected = torch.where(logits > 0, logits / 2, logits * 2) - 2
+    ids, none = torch.zeros(num_rows, dtype=torch.int32), torch.zeros(num_rows, dtype=torch.int32)
+    cpu.apply_penalties(logits, ids, each, none + 1, none, ones, ones, 2 * ones)
+    assert torch.equal(logits, expected)
