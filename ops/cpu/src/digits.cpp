@@ -68,7 +68,8 @@ struct RunHead {
     const char* run;
 
     Vec scales(int half) const {
-        return IS_PUBLISHED ? load((const float*)run + half * LANES) : load((const bfloat16*)run + half * LANES);
+        if (IS_PUBLISHED) return load((const float*)run + half * LANES);
+        return load((const bfloat16*)run + half * LANES) * broadcast(1.0f / (float)times(codes, half * LANES));
     }
     Vec zeros(int half) const {
         if (!IS_PUBLISHED) return broadcast((float)(zero_point(codes) * times(codes, half * LANES)));

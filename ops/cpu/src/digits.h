@@ -31,7 +31,7 @@ constexpr bool is_four_bits(Codes codes) { return codes == INT4 || codes == ZERO
 constexpr int zero_point(Codes codes) { return codes == INT4 ? 8 : 128; }
 
 // Of codes of four bits, those of the right half of the columns are multiplied as sixteen times what they are: so is their zero
-// point, and their scales are a sixteenth.
+// point, and their sums are multiplied by a sixteenth of their scales.
 constexpr int times(Codes codes, int column) { return is_four_bits(codes) && column >= LANES ? 16 : 1; }
 
 // Where a run's codes are: its byte, and of those of four bits the first of them.

@@ -90,8 +90,8 @@ void quantize_panel(const PackedWeight& weight, const T* source, int64_t panel) 
                 const T* numbers = source + row * weight.in_features + leaf * length + begin;
                 for (int64_t k = 0; k < count; k++) values[k] = to_float(numbers[k]);
                 const float scale = quantize_group(kind, values, codes);
-                const int multiple = is_for_digits ? times(kind, column) : 1, zero = is_for_digits ? zero_point(kind) : 0;
-                store((bfloat16*)target + column, broadcast(scale / (float)multiple), 1);
+                const int zero = is_for_digits ? zero_point(kind) : 0;
+                store((bfloat16*)target + column, broadcast(scale), 1);
                 for (int64_t k = 0; k < count; k++) {
                     const Place place = is_for_digits ? digit_place_of(kind, k, column) : place_of(kind, k, column);
                     const int code = (int)codes[k] + zero;
@@ -108,12 +108,12 @@ template void quantize_panel(const PackedWeight&, const bfloat16*, int64_t);
 void dequantize_row(const PackedWeight& weight, int64_t row, float* target) {
     const Codes kind = (Codes)weight.codes;
     const bool is_for_digits = in_digits(kind, weight.dtype);
-    const int column = (int)(row % TILE_COLUMNS), multiple = is_for_digits ? times(kind, column) : 1;
+    const int column = (int)(row % TILE_COLUMNS);
     const char* group = (const char*)weight.data + row / TILE_COLUMNS * weight.panel_bytes();
     for (int64_t leaf = 0; leaf < weight.leaves; leaf++)
         for (int64_t begin = 0; begin < weight.leaf_length(); begin += GROUP) {
             const int64_t count = std::min(GROUP, weight.leaf_length() - begin);
-            const float scale = to_float(((const bfloat16*)group)[column]) * (float)multiple;
+            const float scale = to_float(((const bfloat16*)group)[column]);
             for (int64_t k = 0; k < count; k++) {
                 const Place place = is_for_digits ? digit_place_of(kind, k, column) : place_of(kind, k, column);
                 const uint8_t byte = (uint8_t)group[SCALE_BYTES + place.byte];

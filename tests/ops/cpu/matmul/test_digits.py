@@ -7,6 +7,7 @@ from torch import Tensor
 from ops import cpu, reference
 from ops.interface import Quantization
 from ops.published import PublishedKind, PublishedWeight
+from ops.reference.matmul.quantization import quantize
 
 pytestmark = pytest.mark.skipif(cpu.unavailable_reason() is not None, reason=str(cpu.unavailable_reason()))
 
@@ -84,6 +85,15 @@ def test_an_embedding_is_the_head_s_weight(quantization: Quantization) -> None:
     weight = cpu.prepare_embedding(torch.randn(OUT, IN).bfloat16(), quantization)
     rows = cpu.embedding(torch.arange(OUT, dtype=torch.int32), weight, torch.float32)
     assert torch.equal(cpu.linear_float32(torch.eye(IN).bfloat16(), weight), rows.T)
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_small_weights_are_stored_as_the_reference_has_them(quantization: Quantization) -> None:
+    """Their scales are nearly the smallest normal numbers."""
+    weight = torch.randn(OUT, IN).bfloat16() * 2.0**-123
+    packed, stored = cpu.prepare_embedding(weight, quantization), quantize(weight, quantization)
+    assert torch.equal(cpu.embedding(torch.arange(OUT, dtype=torch.int32), packed, torch.float32), stored)
+    assert torch.equal(cpu.linear_float32(torch.eye(IN).bfloat16() * 2.0**100, packed), stored.T * 2.0**100)
 
 
 @kinds
