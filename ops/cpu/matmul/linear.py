@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from ops.checks import check_gate_up, check_leaves
+from ops.checks import check_gate_up, check_leaves, check_weight
 from ops.cpu.checks import sizes
 from ops.cpu.library import dtype_number, library
 from ops.cpu.matmul.int8 import PRODUCT8, int8_linear, pack_int8
@@ -28,6 +28,7 @@ NONE: AdaptedRows = (None, None, 0, None, 0)
 
 def prepare_linear(weight: Weight, quantization: Quantization | None = None) -> PackedWeight:
     """weight [out, in] dtype."""
+    check_weight(weight)
     return _pack(weight, 1, quantization, gated=False)
 
 

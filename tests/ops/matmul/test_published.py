@@ -124,6 +124,13 @@ def test_every_code_of_eight_bits_without_zero_points(ops: Ops, device: torch.de
     assert torch.equal(found.cpu(), (torch.arange(256.0) - 128)[:, None].expand(256, 32))
 
 
+@kinds
+def test_codes_that_are_not_contiguous_are_refused(ops: Ops, device: torch.device, kind: PublishedKind) -> None:
+    published = weight(kind, 64, 64, dtype=torch.float32, device=device)
+    with pytest.raises(ValueError, match="weight is not contiguous"):
+        ops.prepare_linear(replace(published, codes=published.codes.T))
+
+
 @pytest.mark.parametrize("kind", ["int4", "fp8"])
 def test_experts(ops: Ops, device: torch.device, kind: PublishedKind) -> None:
     def expert(has_zeros: bool) -> tuple[PublishedWeight, PublishedWeight]:
