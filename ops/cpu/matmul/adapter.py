@@ -145,7 +145,8 @@ def _multiply(
     else:
         # By torch, since nobody keeps it: it cannot be on a tape.
         table = torch.tensor([_address(adapter) or 0 for adapter in slots], dtype=torch.int64)
-        address, width = table.data_ptr(), max(adapter.width for adapter in slots if adapter is not None)
+        address = table.data_ptr()
+        width = max((adapter.width for adapter in slots if adapter is not None), default=0)
     inner = torch.empty((num_rows, weight.num_leaves, width), dtype=weight.dtype)
     rows = (address, adapted.runs.data_ptr(), len(adapted.runs), inner.data_ptr(), width)
     read = _padded(x, weight)

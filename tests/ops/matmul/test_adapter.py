@@ -70,6 +70,12 @@ def test_rows_get_what_their_adapter_adds(ops: Ops, dtype: torch.dtype, sizes: t
         assert not torch.equal(got[1:4], plain[1:4])
 
 
+def test_no_adapter_of_a_step_need_change_a_weight(ops: Ops) -> None:
+    x, prepared = torch.randn(33, HIDDEN), ops.prepare_linear(torch.randn(40, HIDDEN))
+    got = ops.adapted_linear(x, prepared, None, Adapted(RUNS, [None, None, None]))
+    torch.testing.assert_close(got, ops.linear(x, prepared, None))
+
+
 @pytest.mark.parametrize("num_out", [40, 200])
 def test_neighbours_change_no_bit(ops: Ops, num_out: int) -> None:
     if not ops.EXACT:
