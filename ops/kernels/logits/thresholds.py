@@ -97,7 +97,9 @@ def top_p_kernel(
         return
     NUM_BLOCKS: tl.constexpr = NUM_CHUNKS * CHUNK // BLOCK
     _, total = running_sums(sums, row, NUM_BLOCKS, BLOCKS)
-    target = share.to(tl.float64) * total
+    # Above 0, which no mass has to fill, and below what any other share comes to: of a share that
+    # is no number but 0 in float32, the likeliest token is kept.
+    target = tl.maximum(share.to(tl.float64) * total, 1e-300)
     blocks = tl.arange(0, BLOCKS)
     parts = tl.load(sums + row * NUM_BLOCKS + blocks, mask=blocks < NUM_BLOCKS, other=0.0)
     is_kept = (parts.to(tl.float64) >= (total - target) * (0.5 / (NUM_CHUNKS * CHUNK))) & (parts > 0.0)

@@ -118,6 +118,14 @@ def test_top_p_keeps_the_lower_of_equal_ids(ops: Ops, device: torch.device) -> N
     assert ops.sample(logits[:1], **columns(1, device, top_p=1e-6))[0].tolist() == [3]
 
 
+@pytest.mark.parametrize("share", [0.0, 1e-45])
+def test_the_smallest_top_p_keeps_the_likeliest_token(ops: Ops, device: torch.device, share: float) -> None:
+    """Of requests it is above 0, which float32 does not hold of a number as small as 1e-46."""
+    logits = torch.randn(5, 300, device=device).round()
+    rows = columns(5, device, top_p=[share, share, share, 1.0, share], temperature=[1.0, 0.1, 1.0, 1.0, 0.0])
+    assert ops.sample(logits, **rows)[0][[0, 1, 2, 4]].tolist() == logits.argmax(1)[[0, 1, 2, 4]].tolist()
+
+
 def test_extreme_temperatures_and_logits(ops: Ops, device: torch.device) -> None:
     logits = torch.randn(50, 300, device=device) * 1e4
     assert torch.equal(ops.sample(logits, **columns(50, device, temperature=1e-30))[0], logits.argmax(1).int())
