@@ -60,6 +60,7 @@ class TokenHistory:
             has_penalty.all()
             and np.array_equal(sampled_rows, np.arange(num_seqs))
             and num_seqs == len(request.positions)
+            and not len(request.drafting)  # whose blocks are more: those that guesses are written to
         ):
             # A row for each sequence, whose blocks are there in this order: most steps.
             lengths, starts, blocks = request.context_lens, request.block_starts, request.block_ids

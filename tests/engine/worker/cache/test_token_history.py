@@ -7,7 +7,7 @@ import torch
 
 from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
-from engine.worker.cache.token_history import TokenHistory
+from engine.worker.cache.token_history import TokenHistory, history_room
 from engine.worker.inputs import Inputs
 from engine.worker.worker import Worker
 from parallel.decoder import Decoder
@@ -62,6 +62,18 @@ def test_of_a_row_for_each_sequence(history: TokenHistory, num_prompt: list[int]
     request = penalized(1, [Part(short, 2, [3]), Part(long, 32, [5, 2, 6])], num_prompt)
     history.write(request)
     assert told(history, request, 0, 2) == [short, long if num_prompt[1] else []]
+
+
+def test_blocks_that_a_draft_model_writes_guesses_to_take_no_room(history: TokenHistory) -> None:
+    """A sampling graph takes rows by `history_room`, of which it may have no more."""
+    long, short = list(range(100, 132)), list(range(16))
+    drafting = ints(0, 15, 1, 0, 1, 4).reshape(1, 6)
+    parts = [Part(short, 15, [3, 4]), Part(long, 31, [5, 2])]
+    history.write(make_step(0, [Part(short[:15], 0, [3]), Part(long[:31], 0, [5, 2])]))
+    request = penalized(1, parts, [1, 30], drafting=drafting)
+    history.write(request)
+    assert told(history, request, 0, 2) == [short, long]
+    assert len(history.of_rows(request, 0, 2).ids) == history_room(request.sampling) == 48
 
 
 def test_rows_without_a_penalty_have_none(history: TokenHistory) -> None:
