@@ -24,6 +24,7 @@ _START = "import sys; sys.path.insert(0, {!r}); from cluster.ingress import hapr
 PROGRAM = [sys.executable, "-E", "-s", "-P", "-c", _START.format(str(ROOT))]
 MAX_CONNECTIONS = 20_000
 FILES_BESIDE = 500  # that HAProxy opens beside two for each connection
+LEAST_FILES = 2 * FILES_BESIDE  # with fewer it has next to no connections, or does not start
 RUN_SECONDS = 20.0  # for HAProxy to tell its version
 MAX_THREADS = 4  # of HAProxy; one carries some 80,000 tokens a second
 FOREVER_SECONDS = 86_400  # requests have limits of their own; an old HAProxy ends with its last stream
@@ -61,6 +62,8 @@ def why_not_here() -> str:
         subprocess.run([program, "-v"], check=True, capture_output=True, timeout=RUN_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
+    if (num_files := _num_files()) < LEAST_FILES:
+        return f"it needs {LEAST_FILES} open files, and a process may have {num_files} here (ulimit -n)"
     return ""
 
 
@@ -71,12 +74,11 @@ def environment_of(folder: Path, fallback_port: int) -> dict[str, str]:
     launcher = folder / "haproxy"
     launcher.write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
     launcher.chmod(0o700)
-    num_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ENVIRONMENT | {
         haproxy.PROGRAM: haproxy.haproxy_program(),
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(launcher),
         "RAY_SERVE_HAPROXY_NBTHREAD": str(min(MAX_THREADS, max(1, (os.cpu_count() or 1) // 4))),
-        "RAY_SERVE_HAPROXY_MAXCONN": str(min(MAX_CONNECTIONS, (num_files - FILES_BESIDE) // 2)),
+        "RAY_SERVE_HAPROXY_MAXCONN": str(min(MAX_CONNECTIONS, (_num_files() - FILES_BESIDE) // 2)),
         FALLBACK_PORT: str(fallback_port),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "c"),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "s"),
@@ -84,6 +86,11 @@ def environment_of(folder: Path, fallback_port: int) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "state"),
         "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "m"),
     }
+
+
+def _num_files() -> int:
+    """That a process which is started from here may open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 @contextlib.contextmanager

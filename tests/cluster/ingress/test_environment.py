@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from ray.serve._private.http_util import set_socket_reuse_port
 
 from cluster.ingress import environment
-from cluster.ingress.environment import ENVIRONMENT, environment_of, reserved_port
+from cluster.ingress.environment import ENVIRONMENT, LEAST_FILES, environment_of, reserved_port, why_not_here
 from cluster.ingress.haproxy import haproxy_program
 from cluster.sockets import LOOPBACK
 from engine.errors import InvalidConfig
@@ -60,6 +61,18 @@ def test_haproxy_that_only_the_users_paths_have_is_run(monkeypatch: pytest.Monke
     command = [told["RAY_SERVE_HAPROXY_BINARY_PATH"], "-f", str(tmp_path / "c")]
     done = subprocess.run(command, env=os.environ | told, capture_output=True, text=True)
     assert done.stdout.startswith("it runs -f"), done.stderr
+
+
+def test_few_open_files_are_too_few_for_haproxy() -> None:
+    """It would be told of fewer than no connections, and not start."""
+    assert why_not_here() == ""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LEAST_FILES - 1, hard))
+    try:
+        reason = why_not_here()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert reason == "it needs 1000 open files, and a process may have 999 here (ulimit -n)"
 
 
 def serves_proxy(port: int) -> socket.socket:
