@@ -99,7 +99,13 @@ def reserved_port(address: str) -> Iterator[int]:
     one else is given it, although Serve's proxy does not listen yet: two proxies would share it.
     Raises InvalidConfig.
     """
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as reservation:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family) as other:
+            other.bind((address, 0))
+    except OSError as error:
+        raise InvalidConfig(f"nothing can listen on {address} here: {error.strerror}") from None
+    with socket.socket(family) as reservation:
         for port in random.sample(FALLBACK_PORTS, len(FALLBACK_PORTS)):
             with contextlib.suppress(OSError):
                 reservation.bind((address, port))

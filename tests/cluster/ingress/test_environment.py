@@ -103,3 +103,9 @@ def test_a_shared_port_is_not_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "FALLBACK_PORTS", [port])
     with serves_proxy(port), pytest.raises(InvalidConfig, match="is taken"), reserved_port(LOOPBACK):
         pass
+
+
+def test_an_address_of_another_machine_is_not_said_to_be_full() -> None:
+    told = pytest.raises(InvalidConfig, match=r"^nothing can listen on 192\.0\.2\.9 here: Cannot assign")
+    with told, reserved_port("192.0.2.9"):
+        pass
