@@ -22,7 +22,8 @@ from cluster.ingress.haproxy_configuration import CERTIFICATE, ERRORS, Place, re
 # on which its gateways listen then.
 HOST = "SQUADRON_HTTP_HOST"
 NODE_ADDRESS = "SQUADRON_NODE_ADDRESS"
-CERTFILE = "SQUADRON_SSL_CERTFILE"  # and the file of a certificate, if it listens by TLS
+# And the files of a certificate and its key, if it listens by TLS.
+CERTFILE, KEYFILE = "SQUADRON_SSL_CERTFILE", "SQUADRON_SSL_KEYFILE"
 PROGRAM = "SQUADRON_HAPROXY"  # HAProxy's path, as was found by who has all of the user's paths
 LOG_FORMAT = "SQUADRON_LOG_FORMAT"  # "json": of the log of the certificate
 CLOSED = "closed"  # a file beside the configuration: HAProxy is not to be started again
@@ -41,7 +42,7 @@ def write_private(path: Path, content: bytes) -> None:
 def take_certificate(configuration: Path, manager: int) -> bool:
     """Whether HAProxy listens by TLS. Its certificate is in the folder then, and a process that
     keeps it up to date is started; its log is with those of `manager`. Exits if the files are not
-    good at the first start.
+    good at the first start with these files.
     """
     if not os.environ.get(CERTFILE):
         return False
@@ -49,11 +50,15 @@ def take_certificate(configuration: Path, manager: int) -> bool:
     root = str(Path(__file__).resolve().parents[2])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
     python = [sys.executable, "-s", "-m"]
-    if not pem.exists():  # otherwise it was good once, and the files may not be now
+    # Of the same files it was good once, and they may not be now. The folder is the node's as long
+    # as Ray runs there: an earlier Serve may have been told of others.
+    source, told = pem.with_suffix(".of"), "\0".join(os.environ.get(name, "") for name in (CERTFILE, KEYFILE)).encode()
+    if not (pem.exists() and source.exists() and source.read_bytes() == told):
         read = subprocess.run([*python, "cluster.certificate"], env=environment, stdout=subprocess.PIPE)
         if read.returncode:
             raise SystemExit(read.returncode)
         write_private(pem, read.stdout)
+        write_private(source, told)
     watch = [*python, "cluster.ingress.certificate_watch", str(os.getpid()), str(pem), str(configuration.parent / "s")]
     with _log(manager) as log:
         subprocess.Popen(watch, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -115,3 +115,21 @@ def test_a_wrong_pair_does_not_listen(authority: Authority, tmp_path: Path) -> N
         running(tmp_path, [1], certificate=mixed),
     ):
         pass
+
+
+def test_another_servers_certificate_is_not_served(authority: Authority, tmp_path: Path) -> None:
+    """Serve may be told of other files when it is started again on a node."""
+    place, first, second = (tmp_path / name for name in ("haproxy", "first", "second"))
+    for folder in (place, first, second):
+        folder.mkdir()
+    files, others = authority.issue(first, "first"), authority.issue(second, "second")
+    for each, name in ((files, "first"), (others, "second")):
+        with running(place, [1], certificate=each) as haproxy:
+            assert name_served(authority, haproxy.port) == name
+    Path(others.keyfile).write_bytes(b"nonsense")
+    with running(place, [1], certificate=others) as haproxy:  # as when Serve's manager has died
+        assert name_served(authority, haproxy.port) == "second"
+    Path(files.certfile).unlink()
+    told = pytest.raises(AssertionError, match=r"^ssl_certfile=\S+ cannot be read: No such file or directory\n$")
+    with told, running(place, [1], certificate=files):
+        pass
