@@ -33,9 +33,10 @@ _LOST = Answer(
 _NO_GATEWAY = Answer("503 Service Unavailable", "not_ready", "No gateway is there; the request can be sent again", 1)
 _NOT_FOUND = Answer("404 Not Found", "unknown_url", "There is nothing at this URL")
 _CONNECT = Answer("405 Method Not Allowed", "method_not_supported", "This is not a proxy")
-ERRORS = {  # of HAProxy's own
+_SLOW = Answer("408 Request Timeout", "request_timeout", "The beginning of the request's body did not come within 10 s")
+ERRORS = {  # of HAProxy's own; for a head that does not come it has a page that nothing changes
     400: Answer("400 Bad Request", "invalid_http", "This is not a request of HTTP/1.1, or its head is far too large"),
-    408: Answer("408 Request Timeout", "request_timeout", "The headers of the request did not come within 10 s"),
+    408: _SLOW,
     502: _LOST,
     503: _NO_GATEWAY,
     504: _LOST,

@@ -107,6 +107,16 @@ def test_what_is_no_request_is_refused(haproxy: HAProxy, request_: bytes, status
         assert connection.recv(1 << 16).split()[:2] == [b"HTTP/1.1", status]
 
 
+def test_a_body_that_does_not_come_is_told_of(haproxy: HAProxy) -> None:
+    with haproxy.connect() as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nbegin")
+        head, _, body = connection.recv(1 << 16).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 408 ")
+    told = json.loads(body)["error"]
+    assert told["code"] == "request_timeout"
+    assert told["message"] == "The beginning of the request's body did not come within 10 s"
+
+
 def test_errors_have_the_form_of_the_gateways() -> None:
     for answer in ERRORS.values():
         error = ApiError(int(answer.status[:3]), answer.message, code=answer.code)
