@@ -56,7 +56,9 @@ _MORE: dict[str, list[str]] = {
         "option srvtcpka",
     ],
     f"frontend {FRONTEND}": [
-        "acl is_local src 127.0.0.0/8 ::1",
+        # By its text: of an address of IPv6 with one of IPv4 in it (6to4) HAProxy takes that one.
+        "acl is_local src -m beg 127. ::ffff:127.",
+        "acl is_local src -m str ::1",
         # A request from loopback without this header counts as local at the gateway.
         "http-request add-header x-forwarded-for %[src] unless is_local",
         f"{_CONNECT.rule()} if METH_CONNECT",

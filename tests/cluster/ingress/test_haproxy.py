@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,6 +29,10 @@ from tests.cluster.ingress.haproxies import SECONDS, HAProxy, configuration, run
 from tests.end_to_end.conftest import free_port
 from tests.end_to_end.networks import network_address
 from tests.listeners import listeners_of
+
+ROOT = Path(__file__).parents[3]
+IN_NAMESPACE = ("unshare", "--map-root-user", "--net")
+OTHER = "2001:db8::5"  # an address of this machine there
 
 
 async def gateway(scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,6 +72,30 @@ def test_who_comes_from_another_machine_is_named(haproxy: HAProxy) -> None:
         given = [(name, value) for name, value in sent.items()]
         assert forwarded(url(haproxy, host=LOOPBACK), sent) == given
         assert forwarded(url(haproxy, host=network_address()), sent) == given + named
+
+
+@pytest.mark.parametrize("address", ["2002:7f00:1::1", "::127.0.0.9"], ids=["6to4", "IPv4-compatible"])
+def test_an_address_with_that_of_loopback_in_it_is_not_loopback(address: str, tmp_path: Path) -> None:
+    """In a network namespace of the test's own, of which any user is root."""
+    if shutil.which("ip") is None or subprocess.run([*IN_NAMESPACE, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no namespaces can be made here")
+    begin = f'ip link set lo up && ip addr add {address}/128 dev lo && ip addr add {OTHER}/128 dev lo && exec "$@"'
+    ask = f"from {__name__} import named; from pathlib import Path; print(named({address!r}, Path({str(tmp_path)!r})))"
+    command = [*IN_NAMESPACE, "sh", "-c", begin, "sh", sys.executable, "-c", ask]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == f"{[address]}\n", done.stderr
+
+
+def named(address: str, folder: Path) -> list[str]:
+    """Who has sent a request from there, as the gateway is told."""
+    transport = httpx.HTTPTransport(local_address=address)
+    with (
+        listening(gateway) as port,
+        running(folder, [port], host="::") as haproxy,
+        httpx.Client(transport=transport, timeout=SECONDS) as client,
+    ):
+        headers = client.get(f"http://[{OTHER}]:{haproxy.port}/").json()["headers"]
+    return [value for name, value in headers if name == "x-forwarded-for"]
 
 
 def forwarded(url: str, headers: dict[str, str]) -> list[tuple[str, str]]:
