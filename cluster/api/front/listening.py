@@ -23,8 +23,8 @@ _logger = logging.getLogger("ray.serve")
 
 async def check_ingress(*, has_keys: bool, insecure_no_key: bool) -> str:
     """The host on which it listens, empty if nothing does. Logs what listens, as this gateway's
-    process was told, and otherwise why it is not HAProxy. Raises InvalidConfig if it listens beyond
-    loopback without keys and without insecure_no_key.
+    process was told, and otherwise why it is not HAProxy. Raises InvalidConfig if it, or this
+    gateway behind it, listens beyond loopback without keys and without insecure_no_key.
     """
     wish = os.environ.get("RAY_SERVE_ENABLE_HA_PROXY")
     why_not = "" if wish == "0" else ", not HAProxy: Ray was started without it (see configs/cluster/README.md)"
@@ -33,8 +33,9 @@ async def check_ingress(*, has_keys: bool, insecure_no_key: bool) -> str:
     if not host:
         controller = ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
         host = (await controller.get_http_config.remote()).host
-    if host:  # otherwise nothing listens
-        check_open(host, has_keys=has_keys, insecure_no_key=insecure_no_key)
+    behind = os.environ.get(NODE_ADDRESS) if RAY_SERVE_ENABLE_HA_PROXY else None
+    for address in filter(None, (host, behind)):  # otherwise nothing listens
+        check_open(address, has_keys=has_keys, insecure_no_key=insecure_no_key)
     return host or ""
 
 
