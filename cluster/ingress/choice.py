@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import ray
 
 from cluster.certificate import NO_CERTIFICATE, CertificateFiles
-from cluster.ingress.environment import ENABLE, environment_of, reserved_port, why_not_here
+from cluster.ingress.environment import ENABLE, PLACE, environment_of, reserved_port, why_not_here
 from cluster.ingress.haproxy import HOST, LOG_FORMAT, NODE_ADDRESS
 from cluster.ingress.ingress import Ingress
 from cluster.sockets import LOOPBACK
@@ -36,7 +36,7 @@ def listening(
         yield Ingress("proxy", reason, host, {ENABLE: "0"} | tls)
         return
     # Its name is short because a socket's path has at most 107 bytes, 57 of them Serve's.
-    temporary = tempfile.TemporaryDirectory(prefix="squadron-h-", dir="/tmp", ignore_cleanup_errors=True)
+    temporary = tempfile.TemporaryDirectory(prefix="squadron-h-", dir=PLACE, ignore_cleanup_errors=True)
     with temporary as folder, reserved_port(LOOPBACK) as port:
         # Gateways listen where they are told to: there is no other node.
         ours = {HOST: host, NODE_ADDRESS: "", LOG_FORMAT: log_format}

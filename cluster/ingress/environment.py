@@ -22,6 +22,7 @@ ROOT = Path(haproxy.__file__).resolve().parents[2]
 _START = "import sys; sys.path.insert(0, {!r}); from cluster.ingress import haproxy; haproxy.main(sys.argv[1:])"
 # What Serve runs as HAProxy; -E, -s and -P: whatever the user's environment and folders hold.
 PROGRAM = [sys.executable, "-E", "-s", "-P", "-c", _START.format(str(ROOT))]
+PLACE = "/tmp"  # has a folder with HAProxy's files, and with the program that Serve starts
 MAX_CONNECTIONS = 20_000
 FILES_BESIDE = 500  # that HAProxy opens beside two for each connection
 LEAST_FILES = 2 * FILES_BESIDE  # with fewer it has next to no connections, or does not start
@@ -62,6 +63,8 @@ def why_not_here() -> str:
         subprocess.run([program, "-v"], check=True, capture_output=True, timeout=RUN_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
+    if os.statvfs(PLACE).f_flag & os.ST_NOEXEC:
+        return f"Serve starts it by a program in {PLACE}, where none may be executed (noexec)"
     if (num_files := _num_files()) < LEAST_FILES:
         return f"it needs {LEAST_FILES} open files, and a process may have {num_files} here (ulimit -n)"
     return ""

@@ -12,7 +12,7 @@ import sys
 import zlib
 from pathlib import Path
 
-from cluster.ingress.environment import ENABLE, ROOT, environment_of, reserved_port, why_not_here
+from cluster.ingress.environment import ENABLE, PLACE, ROOT, environment_of, reserved_port, why_not_here
 from cluster.ingress.haproxy import NODE_ADDRESS, check_folder
 from engine.errors import InvalidConfig
 
@@ -46,7 +46,7 @@ def haproxy_environment(address: str) -> dict[str, str]:
         raise InvalidConfig(reason)
     # This installation's. Its name is short because a socket's path has at most 107 bytes, 57 of
     # them Serve's.
-    folder = Path(f"/tmp/squadron-h-{os.getuid()}-{zlib.crc32(bytes(ROOT)):08x}")
+    folder = Path(f"{PLACE}/squadron-h-{os.getuid()}-{zlib.crc32(bytes(ROOT)):08x}")
     folder.mkdir(mode=0o700, exist_ok=True)
     try:
         check_folder(folder)

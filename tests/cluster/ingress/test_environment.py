@@ -75,6 +75,18 @@ def test_few_open_files_are_too_few_for_haproxy() -> None:
     assert reason == "it needs 1000 open files, and a process may have 999 here (ulimit -n)"
 
 
+def test_serve_starts_nothing_where_no_program_may_be(tmp_path: Path) -> None:
+    """In a namespace of the test's own, where any user may mount."""
+    in_namespace = ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o noexec tmpfs "$0" && "$@"')
+    if subprocess.run([*in_namespace, str(tmp_path), "true"], capture_output=True).returncode != 0:
+        pytest.skip("no namespaces can be made here")
+    look = "import sys; from cluster.ingress import environment as e; e.PLACE = sys.argv[1]; print(e.why_not_here())"
+    command = [*in_namespace, str(tmp_path), sys.executable, "-c", look, str(tmp_path)]
+    done = subprocess.run(command, cwd=environment.ROOT, capture_output=True, text=True)
+    expected = f"Serve starts it by a program in {tmp_path}, where none may be executed (noexec)\n"
+    assert done.stdout == expected, done.stderr
+
+
 def serves_proxy(port: int) -> socket.socket:
     """Listens as Serve's own proxies do: several may share a port."""
     listener = socket.socket()
