@@ -77,8 +77,10 @@ def keep(pid: int) -> None:
     with contextlib.ExitStack() as stack:
         waiting = os.pidfd_open(pid)
         stack.callback(os.close, waiting)
+        poll = select.poll()  # select.select takes no descriptors above 1023
+        poll.register(waiting, select.POLLIN)
         logger.info("watching the GCS, process %d", pid)
-        select.select([waiting], [], [])
+        poll.poll()
     starts: deque[float] = deque(maxlen=MOST_STARTS)
     while command.has_raylet():
         if len(starts) == MOST_STARTS and time.monotonic() < starts[0] + WITHIN_SECONDS:

@@ -59,7 +59,10 @@ class RayProcesses:
         would declare the whole node dead within seconds, so it is killed, and running requests can
         be finished.
         """
-        dead, *_ = select.select(self._vital, [], [])[0]
+        poll = select.poll()  # select.select takes no descriptors above 1023
+        for pidfd in self._vital:
+            poll.register(pidfd, select.POLLIN)
+        (dead, _), *_ = poll.poll()
         self._silence()
         for pidfd, (name, _) in self._vital.items():
             if name == "gcs_server":

@@ -1,12 +1,28 @@
-"""Sockets whose descriptors are above those that `select.select` takes."""
+"""Descriptors above those that `select.select` takes."""
 
 import contextlib
 import fcntl
+import os
 import resource
 import socket
 from collections.abc import Iterator
 
 FIRST = 1024
+
+
+@contextlib.contextmanager
+def beyond_select() -> Iterator[None]:
+    """Whatever this process opens meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2 * FIRST, hard))
+    try:
+        with contextlib.ExitStack() as stack:
+            while (descriptor := os.open(os.devnull, os.O_RDONLY)) < FIRST:
+                stack.callback(os.close, descriptor)
+            os.close(descriptor)
+            yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import pytest
 
 from cluster.launch.node.gcs_keeper import MOST_STARTS, GcsCommand, _parts, gcs_at, keep, logger
 from engine.errors import InvalidConfig
+from tests.cluster.sockets.descriptors import beyond_select
 
 STORED = {"RAY_gcs_storage": "rocksdb"}
 
@@ -63,7 +64,7 @@ def keeping(node: Node) -> "Future[None]":
     def run() -> None:
         try:
             kept.set_result(keep(node.gcs.pid))
-        except SystemExit as error:
+        except (SystemExit, ValueError) as error:
             kept.set_exception(error)
 
     is_watching = Event()
@@ -94,6 +95,15 @@ def test_nothing_is_started_once_ray_has_ended(node: Node, caplog: pytest.LogCap
     node.gcs.kill()
     kept.result()
     assert not [line for line in caplog.messages if "started again" in line]
+
+
+def test_a_keeper_with_many_open_files_sees_that_it_dies(node: Node) -> None:
+    with beyond_select():
+        kept = keeping(node)
+        node.raylet.kill()
+        node.raylet.wait()
+        node.gcs.kill()
+        kept.result()
 
 
 def test_a_gcs_in_memory_is_not_kept() -> None:

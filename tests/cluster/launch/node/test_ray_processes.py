@@ -14,6 +14,7 @@ from cluster.launch.node.ray_processes import RayProcesses, dead_raylets
 from cluster.launch.packages import ROOT
 from cluster.launch.ray_cluster import ray_cluster
 from engine.errors import ClusterLost
+from tests.cluster.sockets.descriptors import beyond_select
 from tests.end_to_end.chaos.processes import descendants, is_alive, send, short_title, title_of
 
 
@@ -40,6 +41,19 @@ def lose(program: str, name: str) -> None:
     assert str(lost.value) == f"Ray's {name} (process {victim}) has died"
     assert [title_of(pid) for pid in processes if is_alive(pid)] == []
     assert not folder.exists()
+
+
+def test_a_process_with_many_open_files_sees_it() -> None:
+    """With those of whoever has started it, say."""
+    processes = RayProcesses()
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as raylet, beyond_select():
+        processes._vital = {os.pidfd_open(raylet.pid): ("raylet", raylet.pid)}
+        raylet.kill()
+        try:
+            lost = processes.wait_for_loss()
+        finally:
+            processes.shutdown()
+    assert str(lost) == f"Ray's raylet (process {raylet.pid}) has died"
 
 
 def test_other_programs_may_have_any_name() -> None:
