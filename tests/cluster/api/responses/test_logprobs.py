@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.api.models.model import Model
@@ -92,6 +92,7 @@ async def test_offsets_count_the_characters_of_the_text(fields: dict[str, Any], 
         assert await streamed(call_of(stream=True, **fields), size) == expected
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_each_token_is_found_at_its_offset(data: st.DataObject) -> None:
     text = data.draw(st.text(min_size=1)).encode()
