@@ -53,6 +53,9 @@ def read_index(source: Place, max_lines: int) -> Index:
         if num_lines == CHUNK_LINES or (num_lines and length + num_bytes > CHUNK_BYTES):
             made.append(Chunk(first, num_lines, offset, length))
             first, num_lines, offset, length = first + num_lines, 0, offset + length, 0
+        if is_blank and not num_lines:
+            offset += num_bytes  # before a chunk, however much it is
+            continue
         length += num_bytes
         num_lines += not is_blank
         if first + num_lines > max_lines:

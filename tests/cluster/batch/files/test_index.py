@@ -53,6 +53,20 @@ def test_chunks_are_bounded_in_bytes(tmp_path: Path) -> None:
     assert chunks == [lines[:2], lines[2:3], lines[3:]]
 
 
+@pytest.mark.parametrize("blank", [b"\n", b" " * 999 + b"\n"])
+def test_blank_lines_before_others_are_in_no_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blank: bytes
+) -> None:
+    """They would make a chunk too long for a line."""
+    monkeypatch.setattr(index_module, "CHUNK_BYTES", 1 << 13)
+    many = blank * (index_module.CHUNK_BYTES // len(blank) + 1)
+    path = tmp_path / "in"
+    assert indexed(path, many + b"a\nb\n" + many + b"c\n" + many) == [[b"a", b"b"], [b"c"]]
+    chunks = read_index(Place.at(str(path)), 10).chunks
+    assert [chunk.offset for chunk in chunks] == [len(many), 2 * len(many) + 4]
+    assert chunks[1].length <= index_module.CHUNK_BYTES
+
+
 def test_too_many_lines(tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_bytes(b"a\n" * 11)
