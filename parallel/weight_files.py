@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from parallel.errors import InvalidCheckpoint
-from parallel.spec.stored import INDEX_FILE, SINGLE_FILE, Forms, as_the_model_names, complaint
+from parallel.spec.stored import INDEX_FILE, SINGLE_FILE, Forms, as_the_model_names, complaint, is_file_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def _files(folder: Path) -> dict[Path, set[str]]:
         raise InvalidCheckpoint(f"{index} is no index of weights: {error!r}") from None
     files: dict[Path, set[str]] = {}
     for name, file in entries:
-        if not isinstance(file, str) or Path(file).name != file:
+        if not is_file_name(file):
             raise InvalidCheckpoint(
                 f"{index}: tensor {name} is said to be in {file!r}, which is no file of this folder"
             )

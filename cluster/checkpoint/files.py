@@ -4,6 +4,7 @@ weight.
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,15 @@ from typing import Any
 from engine.checkpoint.json_file import read_json
 from engine.checkpoint.other_formats import told_by
 from engine.errors import InvalidConfig
-from parallel.spec.stored import DTYPE_BYTES, INDEX_FILE, SINGLE_FILE, Forms, as_the_model_names, complaint
+from parallel.spec.stored import (
+    DTYPE_BYTES,
+    INDEX_FILE,
+    SINGLE_FILE,
+    Forms,
+    as_the_model_names,
+    complaint,
+    is_file_name,
+)
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 LFS_POINTER = b"version https://git-lfs"
@@ -37,7 +46,10 @@ def read_tensors(folder: Path) -> dict[str, StoredTensor]:
     """
     tensors: dict[str, StoredTensor] = {}
     for path, promised in weight_files(folder).items():
-        stored = read_header(path)
+        try:
+            stored = read_header(path)
+        except OSError as error:
+            raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from None
         for name in sorted(promised - stored.keys()):
             raise InvalidConfig(f"{path}: tensor {name} is missing, though {INDEX_FILE} says it is there")
         for name in sorted(tensors.keys() & stored.keys()):
@@ -81,10 +93,10 @@ def weight_files(folder: Path) -> dict[Path, set[str]]:
         raise InvalidConfig(f"{index} has no weight_map: {error!r}") from None
     files: dict[Path, set[str]] = {}
     for name, file in weight_map:
-        if not isinstance(file, str) or Path(file).name != file:
+        if not is_file_name(file):
             raise InvalidConfig(f"{index}: names {file!r} for tensor {name}, which is not a file name in this folder")
         files.setdefault(folder / file, set()).add(name)
-    missing = [path for path in sorted(files) if not path.exists()]
+    missing = [path for path in sorted(files) if not os.path.exists(path)]  # also of names that are too long
     if missing:
         raise InvalidConfig(
             f"{missing[0]} does not exist ({len(missing)} of {len(files)} weight files are missing), and tensor "
@@ -94,7 +106,7 @@ def weight_files(folder: Path) -> dict[Path, set[str]]:
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of one file, in file order; raises InvalidConfig."""
+    """The tensors of one file, in file order; raises InvalidConfig, OSError."""
     size = path.stat().st_size
     text = _header_text(path, size)
     try:

@@ -12,6 +12,7 @@ from engine.checkpoint.fingerprint import Sample, add_file
 from engine.checkpoint.headless import INDEX
 from engine.checkpoint.json_file import read_json
 from engine.checkpoint.manifest import MANIFEST_FILE
+from engine.errors import InvalidConfig
 
 SINGLE_FILE = "model.safetensors"
 # Number of places at which a tensor's bytes are sampled, evenly spread, including both ends.
@@ -39,11 +40,15 @@ def weights_digest(folder: str) -> str:
 
 
 def _weight_files(folder: Path) -> list[str]:
-    """The names of those that are read."""
+    """The names of those that are read. Raises InvalidConfig if any is not of this folder."""
     if (folder / SINGLE_FILE).exists() or not (folder / INDEX).exists():
         return [SINGLE_FILE] if (folder / SINGLE_FILE).exists() else []
     weight_map = read_json(folder / INDEX).get("weight_map")
-    return sorted({str(name) for name in weight_map.values()}) if isinstance(weight_map, dict) else []
+    names = sorted({str(name) for name in weight_map.values()}) if isinstance(weight_map, dict) else []
+    for name in names:
+        if Path(name).name != name or name in ("", ".."):
+            raise InvalidConfig(f"{folder / INDEX} names {name!r}, which is not a file name in this folder")
+    return names
 
 
 def _sample(path: Path) -> str | None:

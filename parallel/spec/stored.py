@@ -4,7 +4,7 @@ worker when it reads.
 
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeGuard, TypeVar
 
 from parallel.errors import InvalidCheckpoint
 from parallel.spec.decoder import EMBEDDING, DecoderConfig
@@ -32,6 +32,11 @@ class Stored(Protocol):
     def shape(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> str: ...
+
+
+def is_file_name(name: object) -> TypeGuard[str]:
+    """Whether an index may name it: a file of its own folder."""
+    return isinstance(name, str) and Path(name).name == name and name not in ("", "..")
 
 
 def as_the_model_names(tensors: Mapping[str, Tensor], others: Set[str] = frozenset()) -> dict[str, Tensor]:

@@ -64,9 +64,10 @@ def test_an_index_that_is_wrong_is_named(tmp_path: Path) -> None:
     save_index(tmp_path, SHARDS, **{"a.weight": "model-2.safetensors"})
     with pytest.raises(InvalidCheckpoint, match=r"model-2\.safetensors: tensor a\.weight is missing"):
         stored(tmp_path)
-    save_index(tmp_path, SHARDS, **{"a.weight": "../model-1.safetensors"})
-    with pytest.raises(InvalidCheckpoint, match="which is no file of this folder"):
-        stored(tmp_path)
+    for name in ("../model-1.safetensors", "..", ""):
+        save_index(tmp_path, SHARDS, **{"a.weight": name})
+        with pytest.raises(InvalidCheckpoint, match="which is no file of this folder"):
+            stored(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text("[]")
     with pytest.raises(InvalidCheckpoint, match="is no index of weights"):
         stored(tmp_path)

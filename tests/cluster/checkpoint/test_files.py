@@ -1,10 +1,11 @@
 """Damage that the headers of weight files show."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from cluster.checkpoint.files import OF_OLDER_TOOLS, weight_files
+from cluster.checkpoint.files import OF_OLDER_TOOLS, read_tensors, weight_files
 from cluster.checkpoint.plan import make_plan
 from engine.errors import InvalidConfig
 from engine.worker.worker import Worker
@@ -33,6 +34,24 @@ def test_an_index_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
     (tmp_path / INDEX_FILE).write_text("[" * 200_000)
     with pytest.raises(InvalidConfig, match="has no weight_map: RecursionError"):
         weight_files(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "sub/a.safetensors", "../a.safetensors", "/a.safetensors", 1, None])
+def test_an_index_names_files_of_its_folder(tmp_path: Path, name: object) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / INDEX_FILE).write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(InvalidConfig, match="for tensor a, which is not a file name in this folder"):
+        weight_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("sub", "sub cannot be read: Is a directory"), ("x" * 300, "does not exist")]
+)
+def test_what_an_index_names_and_cannot_be_read_is_named(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / INDEX_FILE).write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(InvalidConfig, match=why):
+        read_tensors(tmp_path)
 
 
 def test_other_files_than_safetensors_are_named(tmp_path: Path) -> None:

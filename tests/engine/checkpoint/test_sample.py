@@ -1,10 +1,15 @@
 """Samples of weights that nodes have in part are together that of the whole."""
 
+import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from cluster.checkpoint.manifest import make_manifest, write_manifest
+from engine.checkpoint.headless import INDEX
 from engine.checkpoint.sample import sample_of, weights_digest
+from engine.errors import InvalidConfig
 from tests.cluster.download.parts import ALL, LAST, OF_STAGE, save_in_parts
 
 
@@ -33,6 +38,18 @@ def test_only_files_that_are_read_count(tmp_path: Path) -> None:
     data[-1] ^= 1
     (folder / LAST).write_bytes(data)
     assert weights_digest(str(folder)) != before
+
+
+@pytest.mark.parametrize("name", ["..", "", "../LAST", "/LAST"])
+def test_nothing_outside_of_the_folder_is_read(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "whole"
+    save_in_parts(folder)
+    shutil.copy(folder / LAST, tmp_path)
+    index = json.loads((folder / INDEX).read_text())
+    index["weight_map"]["model.norm.weight"] = name.replace("/LAST", f"/{LAST}")
+    (folder / INDEX).write_text(json.dumps(index))
+    with pytest.raises(InvalidConfig, match="which is not a file name in this folder"):
+        weights_digest(str(folder))
 
 
 def test_a_manifest_stands_for_all_files(tmp_path: Path) -> None:
