@@ -21,6 +21,7 @@ logger = logging.getLogger("squadron.gateway")
 
 KEEP_SECONDS = 60.0  # between two words of a gateway that it goes on
 GONE_SECONDS = 300.0  # without a word
+KINDS = ("adapters", "weights")  # of what is kept of a run
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -40,7 +41,16 @@ def run_of(app_name: str, token: str) -> str:
         if store.claim(_key(app_name, number + 1), msgspec.json.encode(own)):
             if run is not None:
                 store.delete(_key(app_name, number))
+            _forget_others(app_name, own.name)
             return own.name
+
+
+def place(kind: str, app_name: str, name: str) -> str:
+    """Of what is kept of a run, until the application's next one begins: how its keys begin.
+    `kind`: one of KINDS.
+    """
+    assert kind in KINDS
+    return f"{kind}/{quote(app_name, safe='')}/{name}/"
 
 
 async def keep(app_name: str, name: str) -> None:
@@ -64,6 +74,13 @@ def end(app_name: str) -> None:
         number, run = _last(app_name)
         if run is not None:
             store.delete(_key(app_name, number))
+
+
+def _forget_others(app_name: str, name: str) -> None:
+    for kind in KINDS:
+        of_all = place(kind, app_name, "").removesuffix("/").encode()
+        for other in {rest.partition(b"/")[0].decode() for rest in store.rests(of_all)} - {name}:
+            store.delete_all(place(kind, app_name, other).encode())
 
 
 def _last(app_name: str) -> tuple[int, _Run | None]:

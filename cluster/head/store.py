@@ -47,9 +47,20 @@ def delete(key: bytes) -> None:
 
 def numbers(prefix: bytes) -> list[int]:
     """Of the keys that are the prefix and a number. Raises NoRecord."""
+    return [int(rest) for rest in rests(prefix)]
+
+
+def rests(prefix: bytes) -> list[bytes]:
+    """Of the keys that begin so, what follows. Raises NoRecord."""
     with _answering():
         keys = internal_kv._internal_kv_list(prefix, namespace=NAMESPACE)
-    return [int(key.removeprefix(prefix)) for key in keys]
+    return [key.removeprefix(prefix) for key in keys]
+
+
+def delete_all(prefix: bytes) -> None:
+    """The keys that begin so. Raises NoRecord."""
+    with _answering():
+        internal_kv._internal_kv_del(prefix, del_by_prefix=True, namespace=NAMESPACE)
 
 
 def digest(text: str) -> str:

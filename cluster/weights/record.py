@@ -39,7 +39,7 @@ class WeightsRecord:
         are from. Those of another one, under the same name, are others.
         """
         self.groups = UpdateGroups(app_name, deployment)  # in which trainers give them other weights
-        self._prefix = f"weights/{app_name}/{run}/{deployment}/{store.digest(source)}".encode()
+        self._prefix = f"{runs.place('weights', app_name, run)}{deployment}/{store.digest(source)}".encode()
         self.rest = RestRecord(self._prefix)
 
     def read(self) -> Change:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from cluster.api.errors import Unavailable
-from cluster.head import store
+from cluster.head import runs, store
 from engine.request import Adapter
 
 KEPT = 16  # versions of what is stored
@@ -46,7 +46,8 @@ class RayAdapterStore:
         """`run`: of the application (`cluster.head.runs`); `model`: the name of the one that the
         adapters are of, and `source` where its weights are from.
         """
-        self._prefix = f"adapters/{app_name}/{run}/{quote(model, safe='')}/{store.digest(source)}/".encode()
+        place = runs.place("adapters", app_name, run)
+        self._prefix = f"{place}{quote(model, safe='')}/{store.digest(source)}/".encode()
 
     async def swap(self, name: str, before: Change | None, after: Change | None) -> bool:
         with _answering():

@@ -18,8 +18,9 @@ class KeyValues(dict[bytes, bytes]):
     def _internal_kv_get(self, key: bytes, *, namespace: bytes) -> bytes | None:
         return self.get(key)
 
-    def _internal_kv_del(self, key: bytes, *, namespace: bytes) -> None:
-        self.pop(key, None)
+    def _internal_kv_del(self, key: bytes, *, del_by_prefix: bool = False, namespace: bytes) -> None:
+        for each in [each for each in self if each == key or (del_by_prefix and each.startswith(key))]:
+            del self[each]
 
     def _internal_kv_list(self, prefix: bytes, *, namespace: bytes) -> list[bytes]:
         found = [key for key in self if key.startswith(prefix)]

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from cluster.head import runs, store
+from cluster.weights.record import WeightsRecord
 from tests.cluster.head.key_values import KeyValues
 
 SECONDS = 120  # more than anything here takes
@@ -42,6 +43,33 @@ def test_a_run_of_which_no_gateway_says_anything_has_ended(key_values: KeyValues
     runs.say_it_goes_on("squadron", first)  # a gateway that was frozen
     assert runs.run_of("squadron", "third") == second
     assert len(key_values) == 1
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_nothing_is_kept_of_earlier_runs(key_values: KeyValues, clock: SimpleNamespace, ends: bool) -> None:
+    """Of a cluster that outlives many: each would leave thousands of keys."""
+    others = {_written("squadron/2", "first"), _written("squadr", "first")}
+    for number in range(3):
+        run = _written("squadron", f"deploy {number}")
+        assert run == runs.run_of("squadron", "the next deploy"), "which goes on with it"
+        kept = {key.split(b"/")[2].decode() for key in key_values if key.startswith(b"weights/")}
+        assert kept == {run, *others}
+        if ends:
+            runs.end("squadron")
+        else:
+            clock.now += runs.GONE_SECONDS + 1
+    assert len(key_values) == 3 * 6 - ends
+
+
+def _written(app_name: str, token: str) -> str:
+    """A run in which weights and adapters were changed twice."""
+    run = runs.run_of(app_name, token)
+    weights = WeightsRecord(app_name, "engines", run, "/model")
+    for _ in range(2):
+        weights.write(weights.claim(1), None)
+    store.write(runs.place("adapters", app_name, run).encode() + b"model/1", b"")
+    store.write(runs.place("adapters", app_name, run).encode() + b"model/2", b"")
+    return run
 
 
 def test_of_two_that_begin_a_run_one_follows_the_other(key_values: KeyValues, clock: SimpleNamespace) -> None:

@@ -24,6 +24,9 @@ def test_numbered_keys_are_listed(key_values) -> None:
     for key in (b"a/1", b"a/22", b"b/3"):
         store.write(key, b"")
     assert sorted(store.numbers(b"a/")) == [1, 22]
+    assert sorted(store.rests(b"a/")) == [b"1", b"22"]
+    store.delete_all(b"a/")
+    assert store.rests(b"") == [b"b/3"]
 
 
 def test_one_that_does_not_answer_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,6 +40,7 @@ def test_one_that_does_not_answer_is_told_by_its_name(monkeypatch: pytest.Monkey
         lambda: store.claim(b"key"),
         lambda: store.delete(b"key"),
         lambda: store.numbers(b"key"),
+        lambda: store.delete_all(b"key"),
     ):
         with pytest.raises(store.NoRecord, match="does not answer now: no route to it"):
             call()
