@@ -199,7 +199,11 @@ def layout_name(fingerprint: str, tp_size: int, pp_size: int) -> str:
 
 
 def _open(uri: str) -> tuple[Any, str]:
-    scheme = uri.partition("://")[0]
+    scheme, has_scheme, _ = uri.partition("://")
+    if not has_scheme or scheme == "file" or "/" in scheme:
+        # A path, in which anything else, such as `::`, is a part of a name.
+        here = fsspec.filesystem("file")
+        return here, here._strip_protocol(uri)
     try:
         found: tuple[Any, str] = fsspec.core.url_to_fs(uri)
         return found

@@ -33,6 +33,16 @@ def test_what_is_written_is_read_by_its_rank_and_layout_alone(tmp_path: Path) ->
     assert BlockFiles(Folder(str(tmp_path)), "fp_2-tp1pp1", 0).read(CONTENT, 5000) is None
 
 
+@pytest.mark.parametrize("name", ["a::b", "zip::a", "http://a", "a*[b]?#c%20"])
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_path_may_have_any_name(tmp_path: Path, scheme: str, name: str) -> None:
+    """Also one that fsspec takes for a chain of filesystems."""
+    folder = Folder(f"{scheme}{tmp_path}/{name}")
+    BlockFiles(folder, LAYOUT, 0).write(CONTENT, DATA)
+    assert [file.name for file in folder.files()] == [file_name(LAYOUT, CONTENT, 0)]
+    assert (tmp_path / name / file_name(LAYOUT, CONTENT, 0)).is_file()
+
+
 def test_files_are_the_users_own(tmp_path: Path) -> None:
     make_files(tmp_path / "blocks").write(CONTENT, DATA)
     modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "blocks").rglob("*") if path.is_file()}
