@@ -177,7 +177,7 @@ class BlockFiles:
             return None
         try:
             found = self._peers.fetch(address, name, HEADER_BYTES + num_bytes)
-        except OSError as error:
+        except Exception as error:  # also of an address that is none, and libraries' own
             self._tell(f"{name} cannot be fetched from {address}: {in_a_line(error)}")
             return None
         data = None if found is None else unsealed(name, found, num_bytes)

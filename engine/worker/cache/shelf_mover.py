@@ -104,22 +104,30 @@ class ShelfMover:
         with self._changed:
             if epoch != self._epoch:
                 return
-        data = self._files.read(content, self._cache.host_block_bytes, address)
-        with self._changed:
-            if epoch != self._epoch:
-                return
-            self._num_filling += 1
         is_there = False
         try:
-            if data is not None:
-                self._cache.fill_host(slot, data)
-                is_there = True
+            data = self._files.read(content, self._cache.host_block_bytes, address)
+            is_there = data is not None and self._fill(epoch, slot, data)
+        finally:  # whatever happened: the driver waits for each
+            with self._changed:
+                if epoch == self._epoch:
+                    self._num_reading -= 1
+                    self._fetched.append((slot, is_there))
+                    self._changed.notify_all()
+
+    def _fill(self, epoch: int, slot: int, data: bytes) -> bool:
+        """Unless the epoch is over; whether the block has it."""
+        with self._changed:
+            if epoch != self._epoch:
+                return False
+            self._num_filling += 1
+        try:
+            self._cache.fill_host(slot, data)
         finally:
             with self._changed:
                 self._num_filling -= 1
-                self._num_reading -= 1
-                self._fetched.append((slot, is_there))
                 self._changed.notify_all()
+        return True
 
 
 def _transfers(blocks: np.ndarray) -> list[tuple[int, bytes]]:

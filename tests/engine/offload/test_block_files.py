@@ -43,6 +43,13 @@ def test_a_path_may_have_any_name(tmp_path: Path, scheme: str, name: str) -> Non
     assert (tmp_path / name / file_name(LAYOUT, CONTENT, 0)).is_file()
 
 
+@pytest.mark.parametrize("address", ["a..b:1", "nowhere", "127.0.0.1:99999"])
+def test_at_an_address_that_is_none_is_nothing(tmp_path: Path, address: str, caplog: pytest.LogCaptureFixture) -> None:
+    files = BlockFiles(Folder(str(tmp_path)), LAYOUT, 0, "secret")
+    assert files.read(CONTENT, 5000, address) is None
+    assert f"cannot be fetched from {address}: " in caplog.text
+
+
 def test_files_are_the_users_own(tmp_path: Path) -> None:
     make_files(tmp_path / "blocks").write(CONTENT, DATA)
     modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "blocks").rglob("*") if path.is_file()}

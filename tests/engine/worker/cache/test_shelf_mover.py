@@ -98,6 +98,22 @@ def test_a_read_that_hangs_holds_up_no_other_epoch(tmp_path: Path) -> None:
     assert cache.host_token_ids.any(1).tolist() == [False, True, False, False], "its block is another's by now"
 
 
+def test_a_read_that_fails_unforeseen_is_answered(tmp_path: Path) -> None:
+    """Of what is not answered the driver believes that nothing comes from files any more."""
+
+    class Failing(BlockFiles):
+        def read(self, content: bytes, num_bytes: int, address: str = "") -> bytes:
+            if content == CONTENT:
+                raise MemoryError
+            return b"x" * num_bytes
+
+    mover = ShelfMover(Failing(Folder(str(tmp_path)), "layout", 0), make_cache(SHAPE, 2, 4, CpuDevice()), lambda: None)
+    mover.take(awaiting(1, blocks_to_fetch=np.concatenate((files_of(0, CONTENT), files_of(1, OTHER)))))
+    mover._readers._threads.shutdown()
+    assert sorted(mover.take_fetched().tolist()) == [[0, 0], [1, 1]]
+    assert mover._num_reading == 0
+
+
 def test_what_another_epoch_still_waits_to_read_is_not_read(tmp_path: Path) -> None:
     """Its files would keep this epoch's from being read."""
 
