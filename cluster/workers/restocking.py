@@ -1,11 +1,14 @@
 """Schedules the start of missing spares: some time after the engine's start, and after a loss."""
 
+import logging
 import math
 import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
+
+logger = logging.getLogger("squadron.executor")
 
 STOCK_SECONDS = 10.0  # after the start: by importing torch, spares would delay the first answer
 RESTOCK_SECONDS = 0.5  # after the loss of a spare; doubled at each consecutive loss, which may have a lasting cause
@@ -52,6 +55,14 @@ class Restocking:
         self._timer.start()
 
     def _run(self) -> None:
+        """What fails is tried again, as if a spare had been lost: neither a restart nor the engine
+        depends on it.
+        """
         with self._lock:
             self._is_due = False
-            self._stock()
+            try:
+                self._stock()
+                return
+            except Exception:
+                logger.exception("spares could not be started; trying again")
+        self.after_loss()

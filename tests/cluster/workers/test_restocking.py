@@ -57,6 +57,21 @@ def test_a_loss_long_after_the_last_one_is_the_first_again(monkeypatch: pytest.M
     assert calls.acquire(timeout=SECONDS), "after 0.01 s"
 
 
+@pytest.mark.parametrize("call", ["after_loss", "now"])
+def test_a_start_that_fails_is_tried_again(call: str, caplog: pytest.LogCaptureFixture) -> None:
+    failures, started = [RuntimeError("can't start new thread")] * 3, threading.Event()
+
+    def stock() -> None:
+        if failures:
+            raise failures.pop()
+        started.set()
+
+    stocking = Restocking(stock, contextlib.nullcontext())
+    getattr(stocking, call)()
+    assert started.wait(SECONDS)
+    assert caplog.text.count("RuntimeError: can't start new thread") == 3
+
+
 def test_nothing_is_started_once_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restocking, "STOCK_SECONDS", 3600.0)
     stock, calls = counted()
