@@ -6,7 +6,7 @@ from typing import Any
 
 from cluster.api.answers import hermes, qwen3_coder
 from cluster.api.answers.form import ToolFormat
-from cluster.api.answers.schema_types import STRING, object_schema, resolved, types_of
+from cluster.api.answers.schema_types import STRING, object_schema, property_schema, resolved, types_of
 
 # As the models write it: white space of their own would be more to learn than to gain.
 _JSON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -31,16 +31,18 @@ def _hermes_rules(number: int, function: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _coder_rules(number: int, function: Mapping[str, Any]) -> Iterable[str]:
-    """Parameters in the order of the schema, those that are not required perhaps not there."""
+    """Parameters in the order of the schema, those that are not required perhaps not there, and
+    those that are and have no schema of their own behind them.
+    """
     schema = _parameters(function)
     of_object = object_schema(schema)
-    names = list(of_object.get("properties", {}))
-    required = set(of_object.get("required", ()))
+    required = dict.fromkeys(of_object.get("required", ()))  # in their order
+    names = list(dict.fromkeys([*of_object.get("properties", {}), *required]))
     parts = [f"p{number}_{place}{'' if name in required else '?'}" for place, name in enumerate(names)]
     head = f"{qwen3_coder.FUNCTION}{function['name']}>\n"
     yield f"f{number}: {' '.join([_text(head), *parts, _text(qwen3_coder.FUNCTION_END)])}"
     for place, name in enumerate(names):
-        of_it = resolved(of_object["properties"][name], schema)
+        of_it = resolved(property_schema(of_object, name), schema)
         begin, end = _text(f"{qwen3_coder.PARAMETER}{name}>\n"), _text(f"\n{qwen3_coder.PARAMETER_END}\n")
         texts = _texts(of_it)
         if texts:

@@ -37,6 +37,14 @@ def object_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
+def property_schema(of_object: Mapping[str, Any], name: str) -> Any:
+    """Of a property, which may be one that its object's schema does not list; None: of any type."""
+    properties = of_object.get("properties")
+    if isinstance(properties, Mapping) and name in properties:
+        return properties[name]
+    return of_object.get("additionalProperties")
+
+
 def json_value(text: str, types: frozenset[str]) -> str:
     """The JSON text of a value that is one of the types; of a string with its text if it is none
     of them.

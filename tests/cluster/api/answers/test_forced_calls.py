@@ -90,6 +90,22 @@ def test_the_properties_may_be_those_of_a_definition() -> None:
         assert isinstance(arguments, Arguments) and json.loads(arguments.text)["at"] == {"x": 3}
 
 
+@pytest.mark.parametrize(("others", "shown", "value"), [({}, "it's", "it's"), ({"type": "integer"}, "5", 5)])
+def test_what_is_required_and_not_listed_is_there(others: dict[str, Any], shown: str, value: object) -> None:
+    schema = {"type": "object", "properties": {"b": {"type": "integer"}}, "required": ["a"]}
+    parameters = schema | {"additionalProperties": others}
+    for each in (parameters, schema) if not others else (parameters,):
+        tool = {"type": "function", "function": {"name": "f", "parameters": each}}
+        text = "<tool_call>\n<function=f>\n{}</function>\n</tool_call>"
+        told = f"<parameter=a>\n{shown}\n</parameter>\n"
+        assert not allows("qwen3_coder", [tool], text.format(""))
+        assert allows("qwen3_coder", [tool], text.format(told))
+        assert allows("qwen3_coder", [tool], text.format("<parameter=b>\n1\n</parameter>\n" + told))
+        parser = Form(tool_format="qwen3_coder", tools=[tool]).parser([])
+        _, arguments = joined([*parser.add(text.format(told)), *parser.end()])
+        assert isinstance(arguments, Arguments) and json.loads(arguments.text) == {"a": value}
+
+
 @pytest.mark.parametrize("tool_format", ["hermes", "qwen3_coder"])
 def test_whatever_is_sampled_is_a_call_with_valid_arguments(tool_format: ToolFormat) -> None:
     dice = random.Random(0)
