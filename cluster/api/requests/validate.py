@@ -32,6 +32,7 @@ _CODES = {
 }
 
 _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?")
+_QUOTE = re.compile(r"(?<!\w)'|'(?!\w)")  # no apostrophe
 _INSTANCE = re.compile(r"dictionary or instance of \w+")
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -135,7 +136,7 @@ def _in_json_words(message: str) -> str:
     """pydantic's message about a Python value, in terms of the caller's JSON value."""
     message = _INSTANCE.sub("object", message)
     message = message.replace("valid dictionary", "valid object").replace("valid list", "valid array")
-    return message.replace("'", '"')
+    return _QUOTE.sub('"', message)
 
 
 def _path(location: tuple[str | int, ...]) -> str:

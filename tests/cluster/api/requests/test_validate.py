@@ -36,6 +36,14 @@ def test_a_warning_does_not_grow(http: httpx.Client) -> None:
     assert len(str(response.json()["warnings"])) < 1000
 
 
+def test_quotes_of_an_error_are_jsons_and_apostrophes_stay(http: httpx.Client) -> None:
+    schemas = [{"type": "array"}, {"type": "object", "required": "it's"}]
+    tools = [[{"type": "function", "function": {"name": "f", "parameters": schema}}] for schema in schemas]
+    told = [http.post(CHAT, json=good(CHAT) | {"tools": each}).json()["error"]["message"] for each in tools]
+    assert "A function's parameters are an object, got" in told[0]
+    assert '"it\'s" is not of type "array", got' in told[1]
+
+
 HINTS: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"verbosity": "low"}, "verbosity"),
     (CHAT, {"store": True}, "store"),
