@@ -71,6 +71,14 @@ def test_a_file_has_its_type_and_a_tag_that_changes_with_it() -> None:
     assert all(re.fullmatch('"[0-9a-f]{32}"', file.etag) for file in FILES.values())
 
 
+def test_a_seed_is_sent_as_it_was_given() -> None:
+    """JavaScript's numbers are doubles: of a larger one, another would be sent."""
+    (seed,) = [attributes for tag, attributes in Tags(TEXTS[INDEX]).found if attributes.get("id") == "seed"]
+    most = 2**53 - 1
+    assert (seed["type"], seed["min"], seed["max"]) == ("number", str(-most), str(most))
+    assert float(most) == most and float(most + 2) != most + 2
+
+
 def test_the_markup_has_no_code_and_loads_nothing_from_elsewhere() -> None:
     page = Tags(TEXTS[INDEX])
     assert page.inline.strip() == ""
