@@ -10,6 +10,7 @@ from cluster.replica.delta_channel.messages import AdaptersInUse, EngineReport
 from cluster.replica.refusals.refusal import EngineStopping
 from cluster.replica.serve_process import node_id
 from cluster.replica.totals import Totals
+from cluster.workers.steps.deadline import FIRST_SECONDS
 from engine.errors import FingerprintChanged
 from engine.frontend.async_engine import AsyncEngine
 from engine.request import Request
@@ -25,7 +26,7 @@ CACHE_FIELDS = {
     "num_gpu_blocks_override": "num_gpu_blocks_override",
 }
 # Without the end of a step while requests wait for one: so many seconds more than SLOWER times what
-# the slowest earlier one of its size took.
+# the slowest earlier one of its size took, and for the first ones as many as workers have.
 STUCK_SECONDS = 10.0
 SLOWER = 2.0
 
@@ -124,6 +125,7 @@ class Condition:
             return "it is told to stop"
         if self.lack is not None:
             return self.lack
-        if seconds > STUCK_SECONDS + SLOWER * self._engine.observer.seconds_in_flight:
+        expected = self._engine.observer.seconds_in_flight
+        if seconds > (FIRST_SECONDS if expected is None else STUCK_SECONDS + SLOWER * expected):
             return f"no step has ended for {seconds:.0f} s"
         return self._engine.observer.problem()

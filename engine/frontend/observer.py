@@ -87,7 +87,7 @@ class Observer:
         return self._thread.problem()
 
     @property
-    def seconds_in_flight(self) -> float:
+    def seconds_in_flight(self) -> float | None:
         """See `Recorder.seconds_in_flight`."""
         return self._thread.engine.recorder.seconds_in_flight
 

@@ -158,12 +158,12 @@ class Recorder:
             self._finished.popitem(last=False)
 
     @property
-    def seconds_in_flight(self) -> float:
-        """That the steps in flight take at most, by earlier ones; 0 if there were none. From any
+    def seconds_in_flight(self) -> float | None:
+        """That the steps in flight take at most, by earlier ones; None if there were none. From any
         thread.
         """
         num_tokens = self._num_tokens_in_flight
-        return (num_tokens and self.timeline.times.expected(num_tokens)) or 0.0
+        return self.timeline.times.expected(num_tokens) if num_tokens else 0.0
 
     @property
     def _worked(self) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from cluster.replica import condition
 from cluster.replica.condition import STUCK_SECONDS, Condition
 from cluster.replica.delta_channel.messages import AdaptersInUse
 from cluster.replica.refusals.refusal import EngineStopping
+from cluster.workers.steps.deadline import FIRST_SECONDS
 from engine.admission.queue_limits import Load, QueueLimits
 from engine.checkpoint.fingerprint import fingerprint
 from engine.config import EngineConfig
@@ -43,7 +44,7 @@ class Engine:
         self.says: str | None = None
         self.dead: str | None = None
         self.nodes: list[str] = []
-        self.seconds_in_flight = 0.0
+        self.seconds_in_flight: float | None = 0.0
 
     def worker_nodes(self) -> list[str]:
         return self.nodes
@@ -99,6 +100,18 @@ def test_a_step_that_is_expected_to_take_long_is_not_stuck(clock: SimpleNamespac
     assert replica.look().problem is None
     clock.now += 2
     assert replica.look().problem == "no step has ended for 81 s"
+
+
+def test_a_first_step_may_take_as_long_as_workers_have_for_it(clock: SimpleNamespace) -> None:
+    """A chunk of a large model's first prompt, on a slow machine, takes more than a minute."""
+    engine: Any = Engine()
+    replica = Condition(engine, "replica")
+    engine.now, engine.seconds_in_flight = replace(engine.now, num_requests_running=1), None
+    replica.look()
+    clock.now += FIRST_SECONDS - 1
+    assert replica.look().problem is None
+    clock.now += 2
+    assert replica.look().problem == "no step has ended for 601 s"
 
 
 def test_what_the_engine_says_and_what_the_replica_knows(clock: SimpleNamespace) -> None:

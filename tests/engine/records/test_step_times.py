@@ -41,7 +41,7 @@ def test_a_slow_one_is_forgotten() -> None:
 
 def test_an_engine_knows_what_its_steps_in_flight_take(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make_engine(Knobs(num_blocks=100))
-    recorder, seen = engine.recorder, list[float]()
+    recorder, seen = engine.recorder, list[float | None]()
     submit = engine.executor.submit
 
     def submitted(request: ExecuteModelRequest) -> Future[SamplerOutput]:
@@ -54,4 +54,7 @@ def test_an_engine_knows_what_its_steps_in_flight_take(monkeypatch: pytest.Monke
     add_request(engine, "one", [7] * 40, SamplingParams(max_tokens=3, ignore_eos=True))
     for _ in range(3):
         engine.step()
-    assert seen == [20.0, 0.5, 0.5] and recorder.seconds_in_flight == 0.0
+    recorder.timeline.times._slowest = {}
+    add_request(engine, "two", [7] * 40, SamplingParams(max_tokens=1))
+    engine.step()
+    assert seen == [20.0, 0.5, 0.5, None] and recorder.seconds_in_flight == 0.0
