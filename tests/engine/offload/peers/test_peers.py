@@ -13,13 +13,20 @@ import pytest
 
 from engine.offload.block_files import BlockFiles, Folder
 from engine.offload.file_format import file_name
-from engine.offload.peers import peers
+from engine.offload.peers import block_server, peers
 from engine.offload.peers.block_server import BlockServer
 from engine.offload.peers.peers import Peers
 from engine.offload.peers.wire import FILE_LENGTH, NAME_LENGTH, greet_reader, receive
 from tests.engine.offload.peers.test_block_server import CONTENT, DATA, HOST, LAYOUT, NAME, SECRET, soon
 
 OTHER = bytes(16)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ends wait, on a machine where many tests run."""
+    monkeypatch.setattr(peers, "SECONDS", 60.0)
+    monkeypatch.setattr(block_server, "GREETING_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -106,7 +113,7 @@ def test_connections_are_used_again_one_for_each_thread(folder: Path, tmp_path: 
 def test_a_connection_that_was_closed_meanwhile_is_made_anew(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.offload.peers.answers.IDLE_SECONDS", 0.1)
+    monkeypatch.setattr("engine.offload.peers.answers.IDLE_SECONDS", 1.0)
     files = reading(tmp_path)
     server = BlockServer(str(folder), HOST, SECRET)
     for _ in range(2):
@@ -154,7 +161,7 @@ def test_who_does_not_know_the_secret_is_refused(folder: Path, tmp_path: Path) -
 
 
 def never(stream: socket.socket) -> None:
-    stream.settimeout(10)
+    stream.settimeout(60)
     stream.recv(1)  # until the reader has given up
 
 
@@ -179,18 +186,17 @@ def cut(stream: socket.socket) -> None:
 def test_who_does_not_answer_in_time_and_whole_is_left_alone(
     answer: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    monkeypatch.setattr(peers, "SECONDS", 0.3)
-    monkeypatch.setattr(peers, "AVOID_SECONDS", 2.0)
+    monkeypatch.setattr(peers, "AVOID_SECONDS", 3600.0)
     own = Peers(SECRET)
     with answering(answer) as address, serving(folder) as other:
-        began = time.monotonic()
-        with pytest.raises(OSError):
+        with monkeypatch.context() as patch, pytest.raises(OSError):
+            patch.setattr(peers, "SECONDS", 0.3)
             own.fetch(address, NAME, 2000)
         for _ in range(100):
             assert own.fetch(address, NAME, 2000) is None, "others of its blocks do not wait"
-        assert time.monotonic() - began < 1.5
         assert own.fetch(other, NAME, len(DATA) + 100), "others are asked"
         own._avoided = dict.fromkeys(own._avoided, 0.0)
+        monkeypatch.setattr(peers, "SECONDS", 0.3)
         with pytest.raises(OSError):
             own.fetch(address, NAME, 2000)
     own.close()
@@ -198,14 +204,14 @@ def test_who_does_not_answer_in_time_and_whole_is_left_alone(
 
 def test_who_accepts_nothing_and_who_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "SECONDS", 0.3)
+    monkeypatch.setattr(peers, "AVOID_SECONDS", 0.0)
     own = Peers(SECRET)
     with socket.create_server((HOST, 0), backlog=0) as silent:
         address = f"{HOST}:{silent.getsockname()[1]}"
-        began = time.monotonic()
         with ThreadPoolExecutor(4) as threads:
-            results = [threads.submit(own.fetch, address, NAME, 1) for _ in range(4)]
-        assert all(isinstance(each.exception(), OSError) for each in results)
-        assert time.monotonic() - began < 3
+            errors = [each.exception() for each in [threads.submit(own.fetch, address, NAME, 1) for _ in range(4)]]
+        assert all(isinstance(each, TimeoutError) for each in errors)
+        assert {each.errno for each in errors if isinstance(each, OSError)} == {None}, "not the kernel's, minutes later"
     with pytest.raises(OSError):
         Peers(SECRET).fetch(address, NAME, 1)
 
@@ -222,7 +228,7 @@ def test_a_server_that_ends_in_the_middle(folder: Path, tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         results = [threads.submit(read, number) for number in range(200)]
-        has_begun.wait(10)
+        has_begun.wait(60)
         server.close()
     found = [each.result() for each in results]
     assert DATA in found and None in found and set(found) == {DATA, None}
