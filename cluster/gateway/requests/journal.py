@@ -18,6 +18,7 @@ from engine.request import Request, Resume
 
 MIN_SECONDS = 0.001  # that a request has left: none at all is not a timeout
 MAX_PENDING = 64  # deltas that a slow reader has not taken; more are joined at once
+MAX_JOINED = 512  # tokens, in one: with 20 logprobs each, an event of them has a megabyte
 
 
 class Journal:
@@ -62,6 +63,7 @@ class Journal:
         self.num_shortcut_tokens = 0
         self._is_awaited = False  # the reader waits, and has had everything
         self._pending: list[RequestOutput] = []
+        self._num_joined = 0  # of these, the first ones, which are joined already
         self._failure: Exception | None = None
         self._deadline = None if request.timeout is None else time.monotonic() + request.timeout
         self._ended_by: Exception | None = None  # whatever becomes of the attempt
@@ -256,7 +258,9 @@ class Journal:
     def _take(self) -> RequestOutput:
         if not self.request.joins_deltas:
             return self._pending.pop(0)
-        news, self._pending = self._pending, []
+        news = _piece(self._pending)
+        self._pending = self._pending[len(news) :]
+        self._num_joined = max(self._num_joined - len(news), 0)
         return _join(news)
 
     def _append(self, delta: RequestOutput) -> None:
@@ -276,10 +280,25 @@ class Journal:
         delta.max_tokens = self.max_tokens
         delta.fingerprint, delta.weights_version = self._fingerprint, self._weights_version
         self._is_other_engine = False
-        if len(self._pending) == MAX_PENDING and self.request.joins_deltas:
-            self._pending = [_join(self._pending)]
+        if len(self._pending) - self._num_joined == MAX_PENDING and self.request.joins_deltas:
+            rest, self._pending = self._pending[self._num_joined :], self._pending[: self._num_joined]
+            while rest:
+                piece = _piece(rest)
+                self._pending.append(_join(piece))
+                rest = rest[len(piece) :]
+            self._num_joined = len(self._pending)
         self._pending.append(delta)
         self._news.set()
+
+
+def _piece(deltas: list[RequestOutput]) -> list[RequestOutput]:
+    """The first ones, as many as may be one."""
+    num_tokens = 0
+    for number, delta in enumerate(deltas):
+        num_tokens += sum(len(output.token_ids) for output in delta.outputs)
+        if number and num_tokens > MAX_JOINED:
+            return deltas[:number]
+    return deltas
 
 
 def _join(deltas: list[RequestOutput]) -> RequestOutput:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.api.service import Shortcut
-from cluster.gateway.requests.journal import Journal
+from cluster.gateway.requests.journal import MAX_JOINED, Journal
 from cluster.replica.delta_channel.messages import PlainDelta, as_sent
 from cluster.replica.refusals.lost import EngineLost
 from engine.outputs import Accumulator, CompletionOutput, RequestOutput
@@ -98,6 +98,23 @@ async def test_a_skipped_token_fails_the_attempt_after_what_came() -> None:
     assert (await anext(journal)).outputs[0].token_ids == [1]
     with pytest.raises(EngineLost, match="choice 0 went on at token 2, 1 had come"):
         await anext(journal)
+
+
+@pytest.mark.parametrize("at_once", [1, 100, 3 * MAX_JOINED])
+async def test_what_a_slow_reader_finds_is_bounded(at_once: int) -> None:
+    """With logprobs, an event of a whole answer would have tens of megabytes."""
+    journal, num_tokens = make_journal(), 9 * MAX_JOINED
+    reference = [number % 26 for number in range(num_tokens)]
+    for first in range(0, num_tokens, at_once):
+        last = min(first + at_once, num_tokens)
+        assert journal.accept(delta(first, reference[first:last], finish=last == num_tokens), "a")
+    lengths = []
+    told = Accumulator()
+    async for news in journal:
+        lengths.append(len(news.outputs[0].token_ids))
+        told.add(news)
+    assert told.last is not None and told.last.outputs[0].token_ids == reference and told.last.finished
+    assert max(lengths) <= max(MAX_JOINED, at_once) and len(lengths) <= 3 * num_tokens // max(MAX_JOINED, at_once)
 
 
 async def test_a_slow_reader_finds_deltas_joined() -> None:
