@@ -107,6 +107,7 @@ class Request:
     blocks_at: str | None = None  # where that engine serves them to other nodes; None: in a folder that all have
     beginnings: bytes = b""  # a router's names for the prompt's, one after the other: `engine.kv_events.beginnings`
     add_special_tokens: bool | None = None  # those that the tokenizer puts around a text; None: not to a conversation
+    ends_with_context: bool = False  # `max_tokens` may exceed what the context leaves: the answer ends there, then
 
     @property
     def estimated_tokens(self) -> int:

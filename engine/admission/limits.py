@@ -47,8 +47,11 @@ def check_request(request: Request, prompt_token_ids: list[int], limits: Limits)
     _check_anything_is_left(params, limits)
     _check_num_logprobs(params, limits)
     room = limits.max_model_len - num_prompt
-    wanted = params.max_tokens if params.max_tokens is not None else max(room, 1)
-    least = max(params.min_tokens, 1) if params.max_tokens is None else wanted
+    wanted, least = max(room, 1), max(params.min_tokens, 1)
+    if params.max_tokens is not None:
+        wanted, least = (
+            (min(params.max_tokens, wanted), least) if request.ends_with_context else (params.max_tokens,) * 2
+        )
     if request.pooling is not None:
         wanted = least = 0
     if any(output_ids):

@@ -73,6 +73,10 @@ class Call:
         call_id = f"{kind}_{uuid.uuid4().hex}"
         return replace(self, kind=kind, id=call_id, requests=(replace(request, id=call_id),), counts_events=True)
 
+    def ending_with_context(self) -> "Call":
+        """The call, whose `max_tokens` may exceed what the context leaves."""
+        return replace(self, requests=tuple(replace(request, ends_with_context=True) for request in self.requests))
+
     @property
     def max_answer_tokens(self) -> int:
         """Of all that is computed, also of what `best_of` and beams drop."""

@@ -51,3 +51,21 @@ def test_what_is_sure_to_exceed_the_context_is_refused():
     with pytest.raises(InvalidRequest, match=r"90 in the prompt and at least 11 to generate$") as caught:
         add_request(engine, "r", [1] * 90, SamplingParams(max_tokens=None, min_tokens=11))
     assert caught.value.code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(("max_tokens", "expected"), [(9, 9), (12, 12), (13, 12), (32_000, 12)])
+def test_an_answer_may_end_with_the_context_if_more_was_asked_for(max_tokens, expected):
+    engine = make_engine(Knobs(overrides={"max_model_len": 100}))
+    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+    add_request(engine, "r", [1] * 88, params, ends_with_context=True)
+    answer = finish(engine)["r"]
+    assert len(answer.outputs[0].token_ids) == answer.max_tokens == expected
+    assert answer.outputs[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize(("num_prompt", "least", "said"), [(100, 1, "1"), (90, 11, "at least 11")])
+def test_a_context_without_room_for_an_answer_is_refused(num_prompt, least, said):
+    engine = make_engine(Knobs(overrides={"max_model_len": 100}))
+    params = SamplingParams(max_tokens=500, min_tokens=least)
+    with pytest.raises(InvalidRequest, match=f"{num_prompt} in the prompt and {said} to generate"):
+        add_request(engine, "r", [1] * num_prompt, params, ends_with_context=True)

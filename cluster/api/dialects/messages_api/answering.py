@@ -35,8 +35,9 @@ async def message_result(call: Call, model: Model, updates: Updates) -> bytes:
         async for deltas in parts:
             for delta in deltas:
                 list(blocks.add(delta))
-    usage = _of_message(_usage(choice, choice.close().completion_tokens))
-    stop = _stop(choice)
+    num_tokens = choice.close().completion_tokens
+    usage = _of_message(_usage(choice, num_tokens))
+    stop = _stop(choice, num_tokens, call, model)
     answer = MessageAnswer(
         call.id,
         call.model,
@@ -72,8 +73,9 @@ async def message_events(call: Call, model: Model, updates: Updates, plain: Plai
                 plain.open(choice.tally, plain_event)
             if events:
                 yield _written(events)
-    usage = _usage(choice, choice.close().completion_tokens)
-    yield _written([*blocks.end(), MessageDelta(_stop(choice), usage, warnings=call.warnings), MessageStop()])
+    num_tokens = choice.close().completion_tokens
+    end = MessageDelta(_stop(choice, num_tokens, call, model), _usage(choice, num_tokens), warnings=call.warnings)
+    yield _written([*blocks.end(), end, MessageStop()])
 
 
 def _written(events: list[Event]) -> bytes:
@@ -101,8 +103,12 @@ def _of_message(usage: MessagesUsage) -> MessagesUsage:
     return replace(usage, service_tier="standard")
 
 
-def _stop(choice: OneChoice) -> Stop:
+def _stop(choice: OneChoice, num_tokens: int, call: Call, model: Model) -> Stop:
+    """`num_tokens`: of the answer."""
     reasons: dict[str | None, StopReason] = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
     if choice.finish_reason == "stop" and isinstance(choice.stop_reason, str):
         return Stop("stop_sequence", choice.stop_reason)
+    is_full = choice.num_prompt_tokens + num_tokens >= model.max_model_len
+    if choice.finish_reason == "length" and is_full and num_tokens < (call.params.max_tokens or 0):
+        return Stop("model_context_window_exceeded", None)
     return Stop(reasons[choice.finish_reason], None)

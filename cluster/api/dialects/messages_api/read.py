@@ -36,4 +36,4 @@ class MessagesReader:
     def _call(self, asked: MessagesPrompt, model: Model) -> Call:
         chat = to_chat(asked, model)
         with named(NAMES):
-            return chat_call(chat, model).named("msg")
+            return chat_call(chat, model, ends_with_context=True).named("msg")

@@ -53,7 +53,9 @@ def to_chat(asked: MessagesPrompt, model: Model) -> ChatRequest:
         fields |= {"continue_final_message": continues, "add_generation_prompt": False}
     if isinstance(asked, MessagesRequest):
         fields |= {name: getattr(asked, name) for name in _SAME}
-        fields |= {"max_tokens": asked.max_tokens, "stream": asked.stream, "stop": asked.stop_sequences}
+        # More than the context has is as much as it leaves: see `Request.ends_with_context`.
+        max_tokens = min(asked.max_tokens, model.max_model_len)
+        fields |= {"max_tokens": max_tokens, "stream": asked.stream, "stop": asked.stop_sequences}
     with named(NAMES):
         return validate(ChatRequest, {"model": asked.model, **fields})
 

@@ -11,15 +11,16 @@ from engine.errors import InvalidRequest
 from engine.request import ChatPrompt
 
 
-def chat_call(request: ChatRequest, model: Model) -> Call:
-    """Raises InvalidRequest."""
+def chat_call(request: ChatRequest, model: Model, *, ends_with_context: bool = False) -> Call:
+    """`ends_with_context`: as in `Request`. Raises InvalidRequest."""
     max_tokens = _max_tokens(request)
+    needed = None if ends_with_context else max_tokens
     limit_name = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
-    check_room(max_tokens, 1, model, param=limit_name)
+    check_room(needed, 1, model, param=limit_name)
     kept = max_prompt_tokens(request.truncate_prompt_tokens, max_tokens, model)
     num_prompt_tokens = min(len(request.messages), kept or len(request.messages))  # a message is at least one
     check_room(None, num_prompt_tokens, model, param="messages")
-    check_room(max_tokens, num_prompt_tokens, model, param=limit_name)
+    check_room(needed, num_prompt_tokens, model, param=limit_name)
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidRequest("top_logprobs is for logprobs: set logprobs to true", param="top_logprobs")
     params = sampling_params(
@@ -33,9 +34,10 @@ def chat_call(request: ChatRequest, model: Model) -> Call:
     prompt = conversation(request, request.messages, model, reasons=params.structured_outputs is None)
     form = _form(request, prompt, model, reasons=params.structured_outputs is None)
     adapter = model.adapter(request.model)
-    return make_call(
+    call = make_call(
         "chatcmpl", request, [prompt], params, adapter, echoed=_echoed(request), form=form, max_prompt_tokens=kept
     )
+    return call.ending_with_context() if ends_with_context else call
 
 
 def _max_tokens(request: ChatRequest) -> int | None:

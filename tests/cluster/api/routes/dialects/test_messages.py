@@ -14,7 +14,7 @@ from cluster.api.keys.key_ring import KeyRing
 from engine.errors import Overloaded
 from engine.request import ChatPrompt
 from tests.cluster.api.routes.dialects.said import TEXTS, events_of
-from tests.cluster.api.scripted import FINGERPRINT, MODEL, PROMPT_IDS, Running, Script, running
+from tests.cluster.api.scripted import FINGERPRINT, MAX_MODEL_LEN, MODEL, PROMPT_IDS, Running, Script, running
 from tests.strict_types import parsed
 
 OURS = ("system_fingerprint", "warnings")
@@ -197,6 +197,27 @@ def test_why_it_ended(server: Running, script: Script, reason: str, sequence: st
     assert (last["stop_reason"], last["stop_sequence"]) == (reason, sequence)
 
 
+@pytest.mark.parametrize(
+    ("num_tokens", "max_tokens", "reason"),
+    [
+        (MAX_MODEL_LEN - len(PROMPT_IDS), 32_000, "model_context_window_exceeded"),
+        (MAX_MODEL_LEN - len(PROMPT_IDS), MAX_MODEL_LEN - len(PROMPT_IDS), "max_tokens"),
+        (20, 20, "max_tokens"),
+    ],
+)
+def test_an_answer_ends_with_the_context_if_more_was_asked_for(
+    server: Running, num_tokens: int, max_tokens: int, reason: str
+) -> None:
+    """Clients have to send `max_tokens`, and few of them know the context."""
+    server.service.scripts["ask"] = Script(["x"] * num_tokens, finish_reason="length")
+    asked = BODY | {"max_tokens": max_tokens}
+    assert events_of(server, "/v1/messages", asked)[-2]["delta"]["stop_reason"] == reason
+    message = httpx.post(f"{server.url}/v1/messages", json=asked).json()
+    assert parsed(Message, message, *OURS).stop_reason == reason
+    for request in server.service.generated:
+        assert request.ends_with_context and request.params.max_tokens == min(max_tokens, MAX_MODEL_LEN)
+
+
 def test_a_call_that_was_cut_off_has_what_there_is(thinking: Running) -> None:
     texts = ['<tool_call>\n{"name": "weather", "arguments": {"city": "Bre']
     thinking.service.scripts["ask"] = Script(texts=texts, finish_reason="length")
@@ -215,7 +236,6 @@ def test_a_call_may_hold_half_of_a_character(thinking: Running) -> None:
     [
         ({"max_tokens": None}, "max_tokens"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"max_tokens": 1000}, "max_tokens"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0]"),
