@@ -23,8 +23,7 @@ class MessagesUsage(Struct, frozen=True):
 
 
 class TextBlock(Struct, frozen=True, tag_field="type", tag="text"):
-    text: str
-    citations: None = None
+    text: str  # without `citations`: clients take a list for them, or nothing, but no null
 
 
 class ThinkingBlock(Struct, frozen=True, tag_field="type", tag="thinking"):
