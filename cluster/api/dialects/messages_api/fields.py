@@ -25,10 +25,10 @@ from cluster.api.requests.fields import (
     fail,
 )
 from cluster.api.requests.protocol import Addressed
-from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_TOP_K
+from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_STOP_STRINGS, MAX_TOP_K
 
 _STRICT = ConfigDict(strict=True, frozen=True, extra="allow")
-BLOCKS = ("text", "thinking", "tool_use", "tool_result", "document")
+BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result", "document")
 
 
 class TextInput(BaseModel):
@@ -72,6 +72,15 @@ class ThinkingInput(BaseModel):
     thinking: str
     signature: str | None = None  # is not checked
     cache_control: Any = None
+
+
+class RedactedThinkingInput(BaseModel):
+    """Another model's thinking, encrypted, from before a conversation was continued here."""
+
+    model_config = _STRICT
+
+    type: Literal["redacted_thinking"]
+    data: Annotated[str, Hint(why="Only the model that wrote it can read it")]
 
 
 class ToolUseInput(BaseModel):
@@ -128,17 +137,18 @@ class ToolResultInput(BaseModel):
     cache_control: Any = None
 
 
-Block = TextInput | ThinkingInput | ToolUseInput | ToolResultInput | DocumentInput
+Block = TextInput | ThinkingInput | RedactedThinkingInput | ToolUseInput | ToolResultInput | DocumentInput
 _Block = Annotated[
     Annotated[TextInput, Tag("<text>")]
     | Annotated[ThinkingInput, Tag("<thinking>")]
+    | Annotated[RedactedThinkingInput, Tag("<redacted_thinking>")]
     | Annotated[ToolUseInput, Tag("<tool_use>")]
     | Annotated[ToolResultInput, Tag("<tool_result>")]
     | Annotated[DocumentInput, Tag("<document>")]
     | Annotated[_Unknown, Tag("<unknown>")],
     Discriminator(_kind),
 ]
-_Blocks = Annotated[list[_Block], Field(min_length=1, fail_fast=True), AtMost(MAX_PARTS)]
+_Blocks = Annotated[list[_Block], Field(fail_fast=True), AtMost(MAX_PARTS)]  # none: an empty answer, sent back
 _Content = Annotated[Annotated[str, Tag(TEXT)] | Annotated[_Blocks, Tag(PARTS)], Discriminator(_content_kind)]
 
 
@@ -228,7 +238,7 @@ class MessagesRequest(MessagesPrompt):
 
     max_tokens: int = Field(ge=1, le=INT64_MAX)
     stream: bool | None = None
-    stop_sequences: Annotated[Texts, Field(max_length=4)] | None = None
+    stop_sequences: Annotated[Texts, Field(max_length=MAX_STOP_STRINGS)] | None = None
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
     top_k: int | None = Field(None, ge=-1, le=MAX_TOP_K)

@@ -12,6 +12,7 @@ from cluster.api.dialects.messages_api.fields import (
     MessagesPrompt,
     MessagesRequest,
     MessagesToolChoice,
+    RedactedThinkingInput,
     TextInput,
     ThinkingConfig,
     ThinkingInput,
@@ -43,7 +44,7 @@ _SAME = ("temperature", "top_p", "top_k", "seed", "min_tokens", "ignore_eos", "p
 def to_chat(asked: MessagesPrompt, model: Model) -> ChatRequest:
     """Raises InvalidRequest."""
     messages = asked.messages
-    if messages[-1].role == "assistant" and messages[-1].content == "":  # nothing that is to be continued
+    if messages[-1].role == "assistant" and not messages[-1].content:  # nothing that is to be continued
         messages = messages[:-1]
     fields: dict[str, Any] = {"messages": [*_system(asked), *_messages(messages)]}
     fields |= _tools(asked) | _thinking(asked.thinking, asked.chat_template_kwargs, model) | _output(asked)
@@ -102,6 +103,8 @@ def _assistant(blocks: Sequence[Block], param: str) -> dict[str, Any]:
                 texts.append(block)
             case ThinkingInput():
                 thoughts.append(block.thinking)
+            case RedactedThinkingInput():
+                pass  # the caller is told so
             case ToolUseInput():
                 function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
                 calls.append({"id": block.id, "type": "function", "function": function})
@@ -118,6 +121,8 @@ def _assistant(blocks: Sequence[Block], param: str) -> dict[str, Any]:
 
 def _user(role: str, blocks: Sequence[Block], param: str) -> Iterator[dict[str, Any]]:
     """A message for each tool's result, and one for the texts between two of them."""
+    if not blocks:
+        raise InvalidRequest(f"A message of the {role} has a content block", param=param, code="empty_array")
     texts: list[TextInput | DocumentInput] = []
     for number, block in enumerate(blocks):
         match block:

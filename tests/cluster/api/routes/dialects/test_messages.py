@@ -20,6 +20,7 @@ from tests.strict_types import parsed
 OURS = ("system_fingerprint", "warnings")
 BODY: dict[str, Any] = {"model": MODEL, "max_tokens": 20, "messages": [{"role": "user", "content": "ask"}]}
 DOCUMENT = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "x"}}
+STOPS = tuple("abcdefghijklmnop")
 WEATHER = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
 
 
@@ -113,7 +114,7 @@ def test_a_conversation_with_tools_is_translated(thinking: Running) -> None:
         tools=[WEATHER | {"description": "of a city"}],
         tool_choice={"type": "any", "disable_parallel_tool_use": True},
         thinking={"type": "disabled"},
-        stop_sequences=["x", "y"],
+        stop_sequences=[*STOPS],
         extra_body={"temperature": 0.5, "top_k": 3},
         metadata={"user_id": "someone"},
         messages=[
@@ -156,7 +157,7 @@ def test_a_conversation_with_tools_is_translated(thinking: Running) -> None:
     assert request.prompt.tools == [{"type": "function", "function": described}]
     assert request.prompt.variables == {"enable_thinking": False}
     params = request.params
-    assert (params.temperature, params.top_k, tuple(params.stop), params.max_tokens) == (0.5, 3, ("x", "y"), 5)
+    assert (params.temperature, params.top_k, tuple(params.stop), params.max_tokens) == (0.5, 3, STOPS, 5)
     assert params.structured_outputs is not None
 
 
@@ -235,6 +236,8 @@ def test_a_call_may_hold_half_of_a_character(thinking: Running) -> None:
         ({"max_tokens": None}, "max_tokens"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
+        ({"stop_sequences": ["x"] * 17}, "stop_sequences"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0]"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_use"}]}]}, "messages[0].content[0].id"),
@@ -304,8 +307,25 @@ def test_tokens_are_counted(server: Running) -> None:
     assert [len(request.prompt.messages) for request in server.service.generated] == [2, 1]
 
 
-def test_an_answer_that_is_still_empty_is_written_from_its_beginning(server: Running) -> None:
-    client, messages = client_of(server), [*BODY["messages"], {"role": "assistant", "content": ""}]
+@pytest.mark.parametrize("content", [[], [{"type": "redacted_thinking", "data": "xyz"}]])
+def test_an_answer_without_text_is_taken_back(server: Running, content: list[Any]) -> None:
+    """As the answer of a model that ends at once, which has no block."""
+    server.service.scripts["none"] = Script([""])
+    client = client_of(server)
+    asked = {"role": "user", "content": "none"}
+    assert client.messages.create(**BODY | {"messages": [asked]}).content == []
+    messages = [asked, {"role": "assistant", "content": content}, *BODY["messages"]]
+    answer = client.messages.create(**BODY | {"messages": messages})
+    path = "messages[1].content[0].data"
+    warning = f"ignored: '{path}' has no effect: Only the model that wrote it can read it"
+    assert (answer.model_extra or {}).get("warnings", []) == [warning] * len(content)
+    _, request = server.service.generated
+    assert [message["content"] for message in request.prompt.messages] == ["none", "", "ask"]
+
+
+@pytest.mark.parametrize("content", ["", []])
+def test_an_answer_that_is_still_empty_is_written_from_its_beginning(server: Running, content: Any) -> None:
+    client, messages = client_of(server), [*BODY["messages"], {"role": "assistant", "content": content}]
     assert client.messages.create(**BODY | {"messages": messages}).content[0].text == "Hello, wörld"
     client.messages.count_tokens(model=MODEL, messages=messages)
     for request in server.service.generated:
