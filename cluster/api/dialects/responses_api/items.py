@@ -2,12 +2,21 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    WithJsonSchema,
+)
 
 from cluster.api.requests.fields import MAX_MESSAGES, MAX_PARTS, PARTS, TEXT, AtMost, Inert, as_json, fail
 
 _STRICT = ConfigDict(strict=True, frozen=True, extra="allow")
-KINDS = ("message", "function_call", "function_call_output", "reasoning")
+KINDS = ("message", "function_call", "function_call_output", "reasoning", "item_reference")
 _TEXT_TYPES = ("input_text", "output_text", "text")
 
 _Status = Literal["in_progress", "completed", "incomplete"]
@@ -97,6 +106,15 @@ class ReasoningItem(BaseModel):
     status: _Status | None = None
 
 
+class ReferenceItem(BaseModel):
+    """An item of a stored response's output, by its id."""
+
+    model_config = _STRICT
+
+    type: Literal["item_reference"]
+    id: Annotated[str, Field(min_length=1, max_length=128)]
+
+
 def _kind(value: Any) -> str:
     kind = value.get("type") if isinstance(value, dict) else None
     if kind is None and isinstance(value, dict) and "role" in value:
@@ -111,12 +129,15 @@ def _unknown(value: Any) -> Any:
 
 
 Item = MessageItem | FunctionCallItem | FunctionOutputItem | ReasoningItem
-_Item = Annotated[
+SentItem = Item | ReferenceItem
+_SentItem = Annotated[
     Annotated[MessageItem, Tag("<message>")]
     | Annotated[FunctionCallItem, Tag("<function_call>")]
     | Annotated[FunctionOutputItem, Tag("<function_call_output>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
+    | Annotated[ReferenceItem, Tag("<item_reference>")]
     | Annotated[Any, AfterValidator(_unknown), Tag("<unknown>"), WithJsonSchema({"not": {}})],
     Discriminator(_kind),
 ]
-Items = Annotated[list[_Item], Field(min_length=1, fail_fast=True), AtMost(MAX_MESSAGES)]
+Items = Annotated[list[_SentItem], Field(min_length=1, fail_fast=True), AtMost(MAX_MESSAGES)]
+OUTPUT: TypeAdapter[list[Item]] = TypeAdapter(list[Item])  # of an answer, as if it were sent back

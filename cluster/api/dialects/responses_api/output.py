@@ -29,6 +29,11 @@ from cluster.api.responses.protocol import ChatDelta, ToolCallDelta
 _PREFIXES = {OutputMessage: "msg", OutputReasoning: "rs", OutputCall: "fc"}
 
 
+def response_of(item_id: str) -> str:
+    """The id of the response that has the item."""
+    return f"resp_{item_id.partition('_')[2].rpartition('_')[0]}"
+
+
 class Output:
     """One item after the other: the next begins where another kind of content comes, or another
     call.

@@ -33,7 +33,8 @@ class ResponseReading:
         if is_stored:
             self._shelf.wake()
         before, model = await self._earlier(found)
-        messages, call = await self._reader.work(body, lambda: self._call(asked, before, model))
+        items = await self._shelf.items(asked.input)
+        messages, call = await self._reader.work(body, lambda: self._call(asked, [*before, *as_messages(items)], model))
         self.whole = Whole(asked, messages, self._shelf if is_stored else None)
         return call.of_body(model.name, ignored, digest if call.stream else b"")
 
@@ -41,7 +42,8 @@ class ResponseReading:
         """How many tokens its prompt has, as JSON; raises ApiError, InvalidRequest, Overloaded."""
         found = await self._reader.asked(body, ResponsesRequest)
         before, model = await self._earlier(found)
-        _, call = await self._reader.work(body, lambda: self._call(found.body, before, model))
+        items = await self._shelf.items(found.body.input)
+        _, call = await self._reader.work(body, lambda: self._call(found.body, [*before, *as_messages(items)], model))
         with named(NAMES):
             tokens = await models[model.name].service.tokenize(call.requests[0], with_texts=False)
         return msgspec.json.encode(InputTokens(len(tokens.ids)))
@@ -53,9 +55,8 @@ class ResponseReading:
             return [], found.model
         return earlier.messages, self._reader.going_on(found, earlier.served_by)
 
-    def _call(self, asked: ResponsesRequest, earlier: Messages, model: Model) -> tuple[Messages, Call]:
+    def _call(self, asked: ResponsesRequest, messages: Messages, model: Model) -> tuple[Messages, Call]:
         """The conversation without instructions, and the call."""
-        messages = [*earlier, *as_messages(asked.input)]
         chat = to_chat(asked, messages)
         with named(NAMES):
             return messages, chat_call(chat, model).named("resp")

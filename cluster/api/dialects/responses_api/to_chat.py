@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from pydantic import TypeAdapter
 
 from cluster.api.dialects.naming import Names, named
 from cluster.api.dialects.responses_api.answer import OutputCall, OutputItem
@@ -16,11 +15,11 @@ from cluster.api.dialects.responses_api.fields import (
     TextFormat,
 )
 from cluster.api.dialects.responses_api.items import (
+    OUTPUT,
     Content,
     FunctionCallItem,
     FunctionOutputItem,
     Item,
-    Items,
     MessageItem,
     ReasoningItem,
 )
@@ -38,7 +37,6 @@ NAMES: Names = (
     (r"response_format", "text.format"),
     (r"reasoning_effort", "reasoning.effort"),
 )
-_ITEMS: TypeAdapter[list[Item]] = TypeAdapter(Items)
 _SAME = (
     *("parallel_tool_calls", "temperature", "top_p", "top_k", "seed", "stop", "min_tokens", "ignore_eos"),
     *("priority", "cache_salt", "timeout", "chat_template_kwargs", "stream"),
@@ -88,7 +86,7 @@ def as_messages(asked: str | Sequence[Item]) -> list[dict[str, Any]]:
 def messages_of(output: Sequence[OutputItem]) -> list[dict[str, Any]]:
     """As if they were sent back, but for a call that was cut off."""
     whole = [item for item in output if not (isinstance(item, OutputCall) and item.status == "incomplete")]
-    return as_messages(_ITEMS.validate_json(msgspec.json.encode(whole))) if whole else []
+    return as_messages(OUTPUT.validate_json(msgspec.json.encode(whole))) if whole else []
 
 
 def _turn(made: list[dict[str, Any]], *absent: str) -> dict[str, Any]:

@@ -255,6 +255,43 @@ def test_a_response_goes_on_from_a_stored_one(server: Running, stream: bool) -> 
     assert third.status == "completed"
 
 
+def test_items_of_stored_responses_may_be_named(server: Running) -> None:
+    """As Vercel's AI SDK does with texts and reasoning."""
+    server.service.scripts["ask"] = Script(texts=TEXTS)
+    client = client_of(server)
+    first = client.responses.create(model=MODEL, tools=[WEATHER], input="ask")
+    answers: Any = [
+        {"type": "function_call_output", "call_id": item.call_id, "output": "rain"}
+        for item in first.output
+        if item.type == "function_call"
+    ]
+    by_name = [
+        item.to_dict() if item.type == "function_call" else {"type": "item_reference", "id": item.id}
+        for item in first.output
+    ]
+    assert [item["type"] for item in by_name[:2]] == ["item_reference"] * 2
+    asked = {"role": "user", "content": "ask"}
+    second = client.responses.create(model=MODEL, input=[asked, *by_name, *answers])
+    client.responses.create(model=MODEL, input=[asked, *[item.to_dict() for item in first.output], *answers])
+    client.responses.create(model=MODEL, input="more", previous_response_id=second.id)
+    client.responses.input_tokens.count(model=MODEL, input=[asked, *by_name, *answers])
+    _, named, sent, later, counted = [request.prompt for request in server.service.generated]
+    assert named == sent == counted
+    assert later.messages[: len(sent.messages)] == sent.messages
+
+
+@pytest.mark.parametrize("name", ["msg_1_0", "x", "_", "resp_1", "msg_é_0"])
+def test_an_item_that_is_not_stored_cannot_be_named(server: Running, name: str) -> None:
+    client = client_of(server)
+    made, deleted = (client.responses.create(model=MODEL, input="ask") for _ in range(2))
+    client.responses.delete(deleted.id)
+    own = made.output[0].id
+    for unknown in (name, own.replace("msg_", "rs_"), f"{own}0", deleted.output[0].id):
+        with pytest.raises(openai.NotFoundError, match="send the item itself") as caught:
+            client.responses.create(model=MODEL, input=[{"type": "item_reference", "id": unknown}])
+        assert (caught.value.code, caught.value.param) == ("item_not_found", "input[0].id")
+
+
 @pytest.mark.parametrize("arguments", ['{"city": "a", "city": "b"}', '{"days": NaN}'])
 def test_a_response_goes_on_after_a_call_whose_arguments_are_no_object(server: Running, arguments: str) -> None:
     texts = [f'<tool_call>\n{{"name": "weather", "arguments": {arguments}}}\n</tool_call>']
@@ -294,6 +331,8 @@ def test_a_key_sees_only_its_own(kept: Kept) -> None:
             two.responses.delete(made.id)
         with pytest.raises(openai.NotFoundError):
             two.responses.create(model=MODEL, input="x", previous_response_id=made.id)
+        with pytest.raises(openai.NotFoundError):
+            two.responses.create(model=MODEL, input=[{"type": "item_reference", "id": made.output[0].id}])
         assert one.responses.retrieve(made.id).id == made.id
         assert one.responses.create(model=MODEL, input="x", previous_response_id=made.id).status == "completed"
 
@@ -374,7 +413,8 @@ def test_a_failure_in_a_stream_is_its_last_event(server: Running) -> None:
         ({"input": None}, "input"),
         ({"input": []}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
+        ({"input": [{"type": "item_reference", "id": ""}]}, "input[0].id"),
+        ({"input": [{"type": "web_search_call", "id": "x"}]}, "input[0]"),
         ({"input": [{"type": "function_call", "call_id": "x", "name": "x", "arguments": "," * 20_000}]}, "input"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
