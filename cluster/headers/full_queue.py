@@ -30,6 +30,8 @@ PATHS = (
     "/v1/rerank",
     "/v2/rerank",
     "/v1/score",
+    "/rerank",
+    "/score",
 )
 RESUMABLE = PATHS[:4]  # by `Last-Event-ID`
 

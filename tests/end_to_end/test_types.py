@@ -368,8 +368,11 @@ WALKS: dict[tuple[str, str], Walk] = {
     ("/v1/chat/completions", "post"): chat,
     ("/v1/completions", "post"): completions,
     ("/v1/embeddings", "post"): embeddings,
-    ("/v1/score", "post"): pairs("/v1/score", {"text_1": "one", "text_2": ["two"]}),
-    **{(path, "post"): pairs(path, {"query": "one", "documents": ["two"]}) for path in ("/v1/rerank", "/v2/rerank")},
+    **{(path, "post"): pairs(path, {"text_1": "one", "text_2": ["two"]}) for path in ("/score", "/v1/score")},
+    **{
+        (path, "post"): pairs(path, {"query": "one", "documents": ["two"]})
+        for path in ("/rerank", "/v1/rerank", "/v2/rerank")
+    },
     ("/v1/responses", "post"): responses,
     ("/v1/responses/input_tokens", "post"): counted_input,
     ("/v1/responses/{response_id}", "get"): one_response,

@@ -223,7 +223,7 @@ CacheSalt = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/_-][A-Za-z0-9+/_=.~:-]{0
 # OpenAI's, without effect on the answer.
 ServiceTier = Annotated[
     str | None,
-    Only("auto", "default", "flex", "scale", "priority"),
+    Only("auto", "default", "flex", "scale", "priority", "fast"),
     Hint("auto", "default", why="There is one tier; priority orders requests"),
 ]
 Verbosity = Annotated[

@@ -166,6 +166,7 @@ class GenerationRequest(Addressed, SamplingFields, Unsupported):
     service_tier: ServiceTier = None
     store: Annotated[bool | None, Hint(False, why="This server stores responses alone, those of /v1/responses")] = None
     guided_decoding_backend: Any = None
+    request_id: Annotated[str | None, Hint(why="The server makes the id, which the answer has")] = None
 
 
 class CompletionRequest(GenerationRequest, UnsupportedInCompletions):

@@ -45,7 +45,6 @@ class Unsupported(BaseModel):
     detokenize: Annotated[Any, Inert(True, why="An answer has its text; return_token_ids adds the ids")] = None
     return_hidden_states: Annotated[Any, Inert(False, why="Hidden states stay in the engine")] = None
     spaces_between_special_tokens: Annotated[Any, Inert(False, True)] = None  # a byte-level tokenizer adds none
-    request_id: Annotated[Any, Inert(why="The server makes the id, which the answer has")] = None
     # Internals of other servers
     kv_transfer_params: Annotated[Any, Inert(why=_PREFILL)] = None
     ec_transfer_params: Annotated[Any, Inert(why=_PREFILL)] = None

@@ -1,4 +1,6 @@
-"""POST /v1/embeddings, /v1/rerank (and /v2/rerank, as Cohere's client has it) and /v1/score."""
+"""POST /v1/embeddings, /v1/rerank (and /v2/rerank, as Cohere's client has it) and /v1/score; the
+last two also without a version, as vLLM has them.
+"""
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -17,12 +19,14 @@ def add_routes(router: APIRouter, incoming: Incoming, outgoing: Outgoing) -> Non
         call = await incoming.call(request, EmbeddingRequest, embedding_call)
         return await outgoing.whole(request, call, embeddings_result)
 
+    @router.post("/rerank")
     @router.post("/v1/rerank")
     @router.post("/v2/rerank")
     async def rerank(request: Request) -> Response:
         call = await incoming.call(request, RerankRequest, rerank_call)
         return await outgoing.whole(request, call, ranking_result)
 
+    @router.post("/score")
     @router.post("/v1/score")
     async def score(request: Request) -> Response:
         call = await incoming.call(request, ScoreRequest, score_call)

@@ -52,7 +52,7 @@ _AnyDocument = Annotated[Annotated[str, Tag(TEXT)] | Annotated[Document, Tag("<d
 
 
 class RerankRequest(PooledRequest):
-    """The body of POST /v1/rerank and /v2/rerank."""
+    """The body of POST /rerank, /v1/rerank and /v2/rerank."""
 
     query: Annotated[str, Field(min_length=1)]
     documents: Annotated[list[_AnyDocument], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
@@ -66,7 +66,7 @@ class RerankRequest(PooledRequest):
 
 
 class ScoreRequest(PooledRequest):
-    """The body of POST /v1/score."""
+    """The body of POST /score and /v1/score."""
 
     text_1: OneOrMoreTexts
     text_2: OneOrMoreTexts

@@ -119,9 +119,8 @@ def _paths() -> dict[str, Any]:
         "/v1/chat/completions": {"post": generation("ChatRequest", "ChatCompletion", "ChatCompletionChunk")},
         "/v1/completions": {"post": generation("CompletionRequest", "Completion", "Completion")},
         "/v1/embeddings": {"post": question("EmbeddingRequest", "EmbeddingList")},
-        "/v1/rerank": {"post": question("RerankRequest", "Ranking")},
-        "/v2/rerank": {"post": question("RerankRequest", "Ranking")},
-        "/v1/score": {"post": question("ScoreRequest", "ScoreList")},
+        **{f"{start}/rerank": {"post": question("RerankRequest", "Ranking")} for start in ("", "/v1", "/v2")},
+        **{f"{start}/score": {"post": question("ScoreRequest", "ScoreList")} for start in ("", "/v1")},
         "/v1/responses": {"post": generation("ResponsesRequest", "ResponseAnswer", "ResponseEvent")},
         "/v1/responses/input_tokens": {"post": question("ResponsesRequest", "InputTokens")},
         "/v1/responses/{response_id}": {

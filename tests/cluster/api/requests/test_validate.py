@@ -48,6 +48,8 @@ HINTS: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"verbosity": "low"}, "verbosity"),
     (CHAT, {"store": True}, "store"),
     (COMPLETIONS, {"service_tier": "flex"}, "service_tier"),
+    (CHAT, {"service_tier": "fast"}, "service_tier"),
+    *[(route, {"request_id": "mine"}, "request_id") for route in (CHAT, COMPLETIONS)],
     ("/v1/responses", {"input": "x", "store": False, "text": {"verbosity": "high"}}, "text.verbosity"),
     ("/v1/responses", {"input": "x", "store": False, "reasoning": {"summary": "detailed"}}, "reasoning.summary"),
     ("/v1/responses", {"input": "x", "store": False, "service_tier": "priority"}, "service_tier"),

@@ -32,7 +32,7 @@ def asked(judge: Running) -> Any:
     return lambda route, **body: httpx.post(f"{judge.url}{route}", json={"model": MODEL} | body, timeout=60)
 
 
-@pytest.mark.parametrize("route", ["/v1/rerank", "/v2/rerank"])
+@pytest.mark.parametrize("route", ["/rerank", "/v1/rerank", "/v2/rerank"])
 def test_documents_come_back_by_relevance(judge: Running, asked: Any, route: str) -> None:
     answer = asked(route, query="short?", documents=DOCUMENTS).json()
     assert [result["index"] for result in answer["results"]] == [1, 2, 0]
@@ -78,7 +78,7 @@ def test_scores_of_one_text_or_of_pairs(judge: Running, asked: Any) -> None:
     assert [item["score"] for item in answer["data"]] == pytest.approx([score_of(text) for text in DOCUMENTS])
     assert [(item["object"], item["index"]) for item in answer["data"]] == [("score", index) for index in range(3)]
     judge.service.generated.clear()
-    asked("/v1/score", text_1=["q", "r"], text_2=["a", "b"])
+    asked("/score", text_1=["q", "r"], text_2=["a", "b"])
     prompts = [str(request.prompt) for request in judge.service.generated]
     assert ["<Query>: q\n<Document>: a<" in prompts[0], "<Query>: r\n<Document>: b<" in prompts[1]] == [True, True]
 
