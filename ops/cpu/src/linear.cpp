@@ -43,13 +43,14 @@ struct Linear {
         if (is_published(weight.codes)) return weight.most_runs() * HEADER_BYTES + length / 2 * (int64_t)sizeof(PairColumns<T>);
         return weight.codes == COMPACT ? length * TILE_COLUMNS * (int64_t)sizeof(T) : leaf_bytes<UNPACKED, T>(length);
     }
-    bool is_unpacked_before() const { return digits == nullptr && weight.codes == INT8; }
-    bool is_unpacked_by_first() const { return digits == nullptr && (weight.codes == COMPACT || is_published(weight.codes)); }
+    // Of int4 that is a table look-up, and cheaper than to read what is unpacked, but where two products are one instruction.
+    bool is_unpacked_by_first() const {
+        return digits == nullptr && weight.codes != PLAIN && (weight.codes != INT4 || IS_ONE_PRODUCT<T>);
+    }
     int64_t row_blocks() const;
     bool is_one_tile() const { return rows <= tile_height(); }
     void multiply_panel(int64_t panel, Range block, int64_t next_panel, Piece& piece) const;
     Ahead part_of(int64_t panel, int64_t i, int64_t parts) const;
-    void unpack(int64_t panel, char* target) const;
     // Two panels at a time: of few rows, and where there are enough for all threads.
     bool by_two(int threads) const { return weight.codes == PLAIN && rows <= FEW_ROWS<T> && weight.panels() >= 4 * threads; }
     void multiply_two_panels(int64_t panel, Piece& piece) const;
@@ -69,19 +70,15 @@ int64_t Linear<T>::row_blocks() const {
 
 // One panel's columns of a block of rows, in tiles of nearly equal height. Each of several tiles fetches its part of the next
 // panel, so that the memory is busy all the time and no tile waits for it; a single one leaves that to the hardware, or to
-// multiply_leaf. Several share the work of unpacking: int8 is unpacked before them (11 % less time at 16 rows, 15 % at 64); of
-// compact and published weights the first one leaves what it has unpacked to the others. (Of int4 that is a table look-up, and
-// cheaper than to read what is unpacked.)
+// multiply_leaf. The first of several leaves the codes that it has unpacked to the others.
 template <class T>
 void Linear<T>::multiply_panel(int64_t panel, Range block, int64_t next_panel, Piece& piece) const {
     const int64_t count = block.end - block.begin, tiles = (count + tile_height() - 1) / tile_height();
     char* unpacked = nullptr;
-    if ((is_unpacked_before() || is_unpacked_by_first()) && tiles > 1)
-        unpacked = (char*)scratch(weight.leaves * unpacked_leaf_bytes() / sizeof(float));
-    if (is_unpacked_before() && tiles > 1) unpack(panel, unpacked);
+    if (is_unpacked_by_first() && tiles > 1) unpacked = (char*)scratch(weight.leaves * unpacked_leaf_bytes() / sizeof(float));
     for (int64_t i = 0; i < tiles; i++) {
         const Range part = share(count, (int)i, (int)tiles);
-        const bool fetches = tiles > 1 && next_panel >= 0, is_unpacked = unpacked != nullptr && (is_unpacked_before() || i > 0);
+        const bool fetches = tiles > 1 && next_panel >= 0, is_unpacked = unpacked != nullptr && i > 0;
         sum_leaves(panel, {block.begin + part.begin, block.begin + part.end}, unpacked, is_unpacked,
                    fetches ? part_of(next_panel, i, tiles) : Ahead{}, piece);
     }
@@ -92,13 +89,6 @@ Ahead Linear<T>::part_of(int64_t panel, int64_t i, int64_t parts) const {
     const int64_t steps_of_part = weight.leaves * steps();
     const int64_t step_bytes = (weight.panel_bytes() + parts * steps_of_part - 1) / (parts * steps_of_part);
     return {panel_data(panel) + i * steps_of_part * step_bytes, step_bytes};
-}
-
-template <class T>
-void Linear<T>::unpack(int64_t panel, char* target) const {
-    const int64_t length = weight.leaf_length(), bytes = unpacked_leaf_bytes();
-    for (int64_t leaf = 0; leaf < weight.leaves; leaf++, target += bytes)
-        unpack_leaf<T>(panel_data(panel) + weight.leaf_offset(leaf), length, target);
 }
 
 template <class T>
@@ -173,9 +163,9 @@ void Linear<T>::multiply(const T* a, int64_t rows, int64_t leaf, const char* dat
     if (weight.codes == PLAIN || weight.codes == COMPACT)
         multiply_tile(rows, a, lda, (const T*)(is_unpacked ? unpacked : data), steps(), sums, ahead);
     else if (is_unpacked)
-        multiply_leaf(UNPACKED, rows, a, lda, unpacked, length, sums, ahead);
+        multiply_leaf(UNPACKED, rows, a, lda, unpacked, length, sums, nullptr, ahead);
     else
-        multiply_leaf((Codes)weight.codes, rows, a, lda, data, length, sums, ahead);
+        multiply_leaf((Codes)weight.codes, rows, a, lda, data, length, sums, unpacked, ahead);
 }
 
 // A piece is a panel of a row block, in order of blocks.

@@ -38,7 +38,10 @@ inline void store_unpacked(const PairColumns<T>& columns, char* target) {
     }
 }
 
+// Whether a pair of a row times one of a column is one instruction.
 #if defined(__AVX512BF16__)
+template <class T>
+constexpr bool IS_ONE_PRODUCT = sizeof(T) == sizeof(bfloat16);
 
 template <>
 struct PairColumns<bfloat16> {
@@ -60,6 +63,8 @@ inline void store_unpacked(const PairColumns<bfloat16>& columns, char* target) {
 }
 
 #else
+template <class T>
+constexpr bool IS_ONE_PRODUCT = false;
 
 // One load, and then what vectors do: a number by itself would go through the other registers.
 template <>

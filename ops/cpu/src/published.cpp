@@ -11,7 +11,7 @@
 namespace squadron {
 namespace {
 
-constexpr int64_t AHEAD = 2048;  // bytes, as in quantized.cpp
+constexpr int64_t AHEAD = 4096;  // bytes, as in quantized.cpp
 
 // Of words whose highest byte is a float8 (e4m3): its exponent and fraction moved to where float32 has them, which makes of the
 // least exponent one of numbers like the others; it stands for multiples of 2^-9.
@@ -231,10 +231,11 @@ inline __attribute__((always_inline)) void multiply_run(Rows<T, rows>& a, const 
         }
 }
 
-// Two runs at once where few rows would leave the multipliers waiting for a chain's last sum.
+// Two runs at once where few rows would leave the multipliers waiting for a chain's last sum; but not where a pair is one
+// instruction: memory gives more to one stream than a chain's latency costs.
 template <class T, Codes codes, int rows, bool keeps = false>
 void kernel(const T* a, int64_t lda, const char* run, const int32_t* lengths, int64_t count, float* c, char* kept, Ahead ahead) {
-    constexpr int AT_ONCE = keeps || rows > 3 ? 1 : 2;
+    constexpr int AT_ONCE = keeps || rows > 3 || IS_ONE_PRODUCT<T> ? 1 : 2;
     Rows<T, rows> pointers(a, lda);
     Vec sums[rows][2] = {};
     for (int64_t i = 0; i < count;) {

@@ -34,9 +34,6 @@ inline Place place_of(Codes kind, int64_t k, int column) {
     return {k / QUAD * VECTOR_BYTES + lane * 4 + k % 2 * 2 + nibble / 2, nibble % 2 * 4};
 }
 
-// Of a tile that keeps what it unpacks, at least: several share their rows evenly.
-constexpr int FEWEST_KEPT = (QUANTIZED_ROWS + 1) / 2;
-
 // c [rows, TILE_COLUMNS] = a [rows, the runs' lengths together] (row stride lda) x the runs; 1 <= rows <= QUANTIZED_ROWS. A run is
 // one chain of multiply-adds over k; from the first run on, each one's chain times its scale is added to the sum. If kept is not
 // null (rows >= FEWEST_KEPT): kept <- the runs with their codes UNPACKED, for other tiles to read.

@@ -166,15 +166,15 @@ constexpr int QUANTIZED_ROWS = TILE_ROWS<bfloat16>;
 constexpr int QUANTIZED_ROWS = TILE_ROWS<bfloat16> - 1;
 #endif
 
-// c [rows, TILE_COLUMNS] = a [rows, length] (row stride lda) x the leaf; 1 <= rows <= QUANTIZED_ROWS. A group is one chain of
-// multiply-adds over k; from the first group on, each one's chain times its scale is added to the sum. Codes of int8 and int4 are
-// fetched ahead of themselves; `ahead` is for what is unpacked.
-template <class T>
-void multiply_leaf(Codes codes, int64_t rows, const T* a, int64_t lda, const char* leaf, int64_t length, float* c,
-                   Ahead ahead);
+// Of a tile that keeps what it unpacks, at least: several share their rows evenly.
+constexpr int FEWEST_KEPT = (QUANTIZED_ROWS + 1) / 2;
 
-// target [leaf_bytes<UNPACKED, T>(length)] <- a leaf of INT8.
+// c [rows, TILE_COLUMNS] = a [rows, length] (row stride lda) x the leaf; 1 <= rows <= QUANTIZED_ROWS. A group is one chain of
+// multiply-adds over k; from the first group on, each one's chain times its scale is added to the sum. If kept is not null
+// (rows >= FEWEST_KEPT): kept [leaf_bytes<UNPACKED, T>(length)] <- the leaf with its codes UNPACKED, for other tiles to read. Codes
+// are fetched ahead of themselves; `ahead` is for what is unpacked or kept.
 template <class T>
-void unpack_leaf(const char* leaf, int64_t length, char* target);
+void multiply_leaf(Codes codes, int64_t rows, const T* a, int64_t lda, const char* leaf, int64_t length, float* c, char* kept,
+                   Ahead ahead);
 
 }  // namespace squadron
