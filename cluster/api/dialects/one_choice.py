@@ -7,7 +7,8 @@ from cluster.api.dialects.naming import Names, named
 from cluster.api.requests.call import Call
 from cluster.api.responses.chat_message import ChoiceParser
 from cluster.api.responses.generation import Tally, Update, finish_reason
-from cluster.api.responses.protocol import ChatDelta, FinishReason, Usage
+from cluster.api.responses.logprobs import chat_logprobs
+from cluster.api.responses.protocol import ChatDelta, FinishReason, TokenLogprob, Usage
 from engine.outputs import CompletionOutput
 
 Updates = AsyncGenerator[Update, None]
@@ -31,6 +32,7 @@ class OneChoice:
         self._reasons = False
         self._num_tokens = 0  # up to the end of the reasoning, if there is any
         self._has_reasoned = False
+        self._logprobs: list[TokenLogprob] = []  # of all tokens, if they were asked for
 
     def add(self, update: Update) -> list[ChatDelta]:
         """Raises ApiError if the choice has failed."""
@@ -44,6 +46,8 @@ class OneChoice:
         if self._parser is None:
             self._parser = ChoiceParser(self._call.form, self._prompt_ids, self._call.id, 0)
         self._count(piece.token_ids)
+        if (count := self._call.params.logprobs) is not None:
+            self._logprobs += chat_logprobs(piece.token_ids, piece.logprobs or [], count).content
         deltas = self._parser.deltas(piece.text, is_end=piece.finished)
         self._reasons |= any(isinstance(delta.reasoning, str) for delta in deltas)
         if piece.finished:
@@ -67,6 +71,10 @@ class OneChoice:
     def num_reasoning_tokens(self) -> int:
         """With the tokens around the reasoning."""
         return self._num_tokens if self._reasons else 0
+
+    def text_logprobs(self, begin: int) -> list[TokenLogprob]:
+        """Of the tokens behind the reasoning, from this one on."""
+        return self._logprobs[self.num_reasoning_tokens + begin :]
 
     def close(self) -> Usage:
         """The token counts of the ended choice; raises ApiError if it has not ended."""

@@ -1,8 +1,11 @@
 """The answers' JSON, whole and as events."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
+
+from cluster.api.responses.protocol import TokenLogprob
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -10,7 +13,7 @@ Status = Literal["in_progress", "completed", "incomplete"]
 class OutputText(Struct, frozen=True, tag_field="type", tag="output_text"):
     text: str
     annotations: tuple[()] = ()
-    logprobs: tuple[()] = ()
+    logprobs: Sequence[TokenLogprob] = ()
 
 
 class ReasoningText(Struct, frozen=True, tag_field="type", tag="reasoning_text"):
@@ -105,7 +108,7 @@ class ResponseAnswer(Struct, frozen=True):
     max_tool_calls: None = None
     prompt: None = None
     service_tier: Literal["default"] = "default"
-    top_logprobs: Literal[0] = 0
+    top_logprobs: int = 0
     truncation: Literal["disabled"] = "disabled"
     warnings: list[str] | UnsetType = UNSET  # ours: ignored fields of the request, and what was not stored
     system_fingerprint: str | None = None  # ours: see `engine.checkpoint.fingerprint`
@@ -173,12 +176,12 @@ class PartDone(_PartEvent, tag="response.content_part.done", frozen=True, kw_onl
 
 class OutputTextDelta(_PartEvent, tag="response.output_text.delta", frozen=True, kw_only=True):
     delta: str
-    logprobs: tuple[()] = ()
+    logprobs: Sequence[TokenLogprob] = ()
 
 
 class OutputTextDone(_PartEvent, tag="response.output_text.done", frozen=True, kw_only=True):
     text: str
-    logprobs: tuple[()] = ()
+    logprobs: Sequence[TokenLogprob] = ()
 
 
 class ReasoningDelta(_PartEvent, tag="response.reasoning_text.delta", frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ class ResponseAnswering:
 
     async def result(self, call: Call, _model: Model, updates: Updates) -> bytes:
         """The complete answer as JSON; raises ApiError, InvalidRequest."""
-        choice, output = OneChoice(call), Output(call.id)
+        choice, output = _empty(call)
         async with aclosing(deltas_of(choice, updates, NAMES)) as parts:
             async for deltas in parts:
                 for delta in deltas:
@@ -37,7 +37,7 @@ class ResponseAnswering:
         `plain` writes itself. Raises ApiError, InvalidRequest before the first one; a later failure
         is an event, the last one.
         """
-        choice, output = OneChoice(call), Output(call.id)
+        choice, output = _empty(call)
         has_begun = False
 
         def plain_event(text: str, number: int) -> bytes:
@@ -72,3 +72,8 @@ class ResponseAnswering:
         whole = await self._whole.ended(call, choice, output)
         ended = shapes.ResponseCompleted if whole.status == "completed" else shapes.ResponseIncomplete
         return [*events, ended(sequence_number=output.number(), response=whole)]
+
+
+def _empty(call: Call) -> tuple[OneChoice, Output]:
+    choice = OneChoice(call)
+    return choice, Output(call.id, logprobs=choice.text_logprobs)

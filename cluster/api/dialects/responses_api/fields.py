@@ -26,11 +26,13 @@ from cluster.api.requests.fields import (
     fail,
 )
 from cluster.api.requests.protocol import Addressed
-from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_TOP_K
+from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_LOGPROBS, MAX_TOP_K
 
 _STRICT = ConfigDict(strict=True, frozen=True, extra="allow")
-# What answers have already, and parts of items that none here has.
+LOGPROBS = "message.output_text.logprobs"
+# What answers have if it is asked for or anyway, and parts of items that none here has.
 INCLUDED = (
+    LOGPROBS,
     "reasoning.encrypted_content",  # reasoning is sent, and taken back, as it is
     "message.input_image.image_url",
     "file_search_call.results",
@@ -159,7 +161,8 @@ class ResponsesRequest(Addressed):
     cache_salt: CacheSalt | None = None
     timeout: float | None = Field(None, gt=0, le=MAX_TIMEOUT)
     chat_template_kwargs: TemplateVariables | None = None
-    # Without effect on the answer, which repeats most of them.
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    # But for LOGPROBS without effect on the answer, which repeats most of them.
     include: list[Annotated[str, Only(*INCLUDED)]] | None = Field(None, max_length=16)
     metadata: Metadata | None = None
     user: str | None = None
@@ -177,6 +180,5 @@ class ResponsesRequest(Addressed):
     max_tool_calls: Annotated[Any, Inert()] = None
     moderation: Annotated[Any, Inert()] = None
     prompt: Annotated[Any, Inert()] = None
-    top_logprobs: Annotated[Any, Inert(0)] = None
     access_programs: Annotated[Any, Inert()] = None
     image: Annotated[Any, Inert()] = None

@@ -1,6 +1,6 @@
 """The output items of an answer, as a chat's deltas fill them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -24,7 +24,7 @@ from cluster.api.dialects.responses_api.answer import (
     ResponseEvent,
     Status,
 )
-from cluster.api.responses.protocol import ChatDelta, ToolCallDelta
+from cluster.api.responses.protocol import ChatDelta, TokenLogprob, ToolCallDelta
 
 _PREFIXES = {OutputMessage: "msg", OutputReasoning: "rs", OutputCall: "fc"}
 
@@ -39,15 +39,21 @@ class Output:
     call.
     """
 
-    def __init__(self, response_id: str, num_events: int = 0) -> None:
+    def __init__(
+        self, response_id: str, num_events: int = 0, logprobs: Callable[[int], list[TokenLogprob]] | None = None
+    ) -> None:
         """`response_id`: of which the items' ids are made, so that a stream that is continued
-        elsewhere has the same ones. `num_events`: before the first one of this.
+        elsewhere has the same ones. `num_events`: before the first one of this. `logprobs`: of the
+        text's tokens so far, from one on.
         """
         self._own_id = response_id.partition("_")[2]
         self.items: list[OutputItem] = []  # those that are whole
         self._open: OutputItem | None = None
         self._pieces: list[str] = []  # of the open one
         self.next_number = num_events
+        self._new_logprobs = logprobs
+        self._num_told = 0  # of these, in events
+        self._logprobs: list[TokenLogprob] = []  # of the open text
 
     def number(self) -> int:
         """Of the next event, which is made."""
@@ -113,7 +119,7 @@ class Output:
         number, item_id, index = self.number(), self._open.id, len(self.items)
         match self._open:
             case OutputMessage():
-                return self.plain_event(piece, number)
+                return replace(self.plain_event(piece, number), logprobs=self._told_logprobs())
             case OutputReasoning():
                 return ReasoningDelta(sequence_number=number, item_id=item_id, output_index=index, delta=piece)
             case OutputCall():
@@ -126,8 +132,15 @@ class Output:
         done: OutputItem
         match self._open:
             case OutputMessage(id=item_id) as item:
-                part = OutputText(text)
-                yield OutputTextDone(sequence_number=self.number(), item_id=item_id, output_index=index, text=text)
+                self._told_logprobs()  # of tokens without a text, behind it
+                part = OutputText(text, logprobs=self._logprobs)
+                yield OutputTextDone(
+                    sequence_number=self.number(),
+                    item_id=item_id,
+                    output_index=index,
+                    text=text,
+                    logprobs=part.logprobs,
+                )
                 yield PartDone(sequence_number=self.number(), item_id=item_id, output_index=index, part=part)
                 done = replace(item, status=status, content=[part])
             case OutputReasoning(id=item_id) as item:
@@ -143,6 +156,13 @@ class Output:
         self._open, self._pieces = None, []
         self.items.append(done)
         yield ItemDone(sequence_number=self.number(), output_index=index, item=done)
+
+    def _told_logprobs(self) -> list[TokenLogprob]:
+        """Of the open text, those that no event has told; it has them now."""
+        news = [] if self._new_logprobs is None else self._new_logprobs(self._num_told)
+        self._num_told += len(news)
+        self._logprobs += news
+        return news
 
     def _next_id(self, kind: type[OutputItem]) -> str:
         number = len(self.items) + (self._open is not None)

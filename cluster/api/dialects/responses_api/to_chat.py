@@ -8,6 +8,7 @@ import msgspec
 from cluster.api.dialects.naming import Names, named
 from cluster.api.dialects.responses_api.answer import OutputCall, OutputItem
 from cluster.api.dialects.responses_api.fields import (
+    LOGPROBS,
     AllowedChoice,
     FunctionChoice,
     FunctionTool,
@@ -52,6 +53,8 @@ def to_chat(asked: ResponsesRequest, messages: Sequence[dict[str, Any]]) -> Chat
     fields["tool_choice"] = _choice(asked.tool_choice)
     if asked.reasoning is not None:
         fields["reasoning_effort"] = asked.reasoning.effort
+    if asked.top_logprobs or LOGPROBS in (asked.include or ()):
+        fields |= _logprobs(asked)
     if asked.text is not None and asked.text.format is not None:
         fields["response_format"] = _format(asked.text.format)
     with named(NAMES):
@@ -123,6 +126,13 @@ def _choice(choice: str | FunctionChoice | AllowedChoice | None) -> str | dict[s
             }
         case _:
             return choice
+
+
+def _logprobs(asked: ResponsesRequest) -> dict[str, Any]:
+    if asked.tools and asked.tool_choice != "none":
+        param = "top_logprobs" if asked.top_logprobs else "include"
+        raise InvalidRequest("Log probabilities are told of answers without tools only", param=param)
+    return {"logprobs": True, "top_logprobs": asked.top_logprobs or 0}
 
 
 def _format(wanted: TextFormat) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """A chat's only choice as deltas, however its text was cut."""
 
+from typing import Any
+
 import pytest
 from msgspec import UNSET
 
@@ -8,7 +10,7 @@ from cluster.api.dialects.one_choice import OneChoice
 from cluster.api.errors import ApiError
 from cluster.api.requests.call import Call
 from cluster.api.responses.generation import Update
-from engine.outputs import CompletionOutput, RequestOutput
+from engine.outputs import CompletionOutput, Logprob, RequestOutput
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 
@@ -16,8 +18,8 @@ FORM = Form(tool_format="hermes", reasoning_ids=(1, 2))
 TEXT = '<think>\nOne two</think>\n\nLook.\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 
 
-def choice() -> OneChoice:
-    request = Request("a", "ask", SamplingParams())
+def choice(**params: Any) -> OneChoice:
+    request = Request("a", "ask", SamplingParams(**params))
     call = Call(
         kind="msg",
         id="a",
@@ -73,3 +75,18 @@ def test_a_choice_that_has_not_ended_is_an_error() -> None:
     one.add(update("c", [6]))
     with pytest.raises(ApiError, match="1 choices unfinished"):
         one.close()
+
+
+def test_log_probabilities_are_those_behind_the_reasoning() -> None:
+    """Whose tokens have the others' text; without any reasoning they are all tokens'."""
+    for texts, behind in (
+        ({1: "<think>", 5: "One", 2: "</think>", 6: "Look."}, ["Look."]),
+        ({5: "Lo", 6: "ok"}, ["Lo", "ok"]),
+    ):
+        one = choice(logprobs=0)
+        for number, (token_id, text) in enumerate(texts.items(), 1):
+            piece = update(text, [token_id], "stop" if number == len(texts) else None, prompt=(7,))
+            piece.output.outputs[0].logprobs = [{token_id: Logprob(-1.0, 1, text.encode())}]
+            one.add(piece)
+        assert [each.token for each in one.text_logprobs(0)] == behind
+        assert [each.token for each in one.text_logprobs(1)] == behind[1:]

@@ -176,6 +176,32 @@ def test_tools_may_be_limited_to_some(server: Running) -> None:
     assert "sun" not in request.params.structured_outputs.text
 
 
+def test_log_probabilities_are_of_the_text(server: Running) -> None:
+    """Those of events, joined, are those of the whole answer."""
+    server.service.scripts["ask"] = Script(["Hel", "lo", "!"])
+    client = client_of(server)
+    asked: dict[str, Any] = {"model": MODEL, "input": "ask", "include": ["message.output_text.logprobs"]}
+    whole = client.responses.create(**asked, top_logprobs=3).to_dict()
+    assert whole["top_logprobs"] == 3
+    (part,) = whole["output"][0]["content"]
+    assert [(each["token"], each["logprob"]) for each in part["logprobs"]] == [("Hel", -1.5), ("lo", -1.5), ("!", -1.5)]
+    assert [other["token"] for other in part["logprobs"][0]["top_logprobs"]] == ["r1", "Hel", "r3"]
+    events = [event.to_dict() for event in client.responses.create(**asked, top_logprobs=3, stream=True)]
+    of_events = {
+        kind: [
+            each for event in events if event["type"] == f"response.output_text.{kind}" for each in event["logprobs"]
+        ]
+        for kind in ("delta", "done")
+    }
+    assert of_events == {"delta": part["logprobs"], "done": part["logprobs"]}
+    assert events[-1]["response"]["output"][0]["content"] == [part]
+    (alone,) = client.responses.create(**asked).to_dict()["output"][0]["content"]
+    assert [each | {"top_logprobs": []} for each in part["logprobs"]] == alone["logprobs"]
+    assert client.responses.create(model=MODEL, input="ask").to_dict()["output"][0]["content"][0]["logprobs"] == []
+    told = client.responses.create(**asked, tools=[WEATHER], tool_choice="none").to_dict()
+    assert len(told["output"][0]["content"][0]["logprobs"]) == 3
+
+
 def test_items_are_translated(server: Running) -> None:
     client_of(server).responses.create(
         model=MODEL,
@@ -423,7 +449,10 @@ def test_a_failure_in_a_stream_is_its_last_event(server: Running) -> None:
         ({"tool_choice": {"type": "web_search"}}, "tool_choice.type"),
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),
-        ({"include": ["message.output_text.logprobs"]}, "include[0]"),
+        ({"include": ["message.output_text.tokens"]}, "include[0]"),
+        ({"include": ["message.output_text.logprobs"], "tools": [WEATHER]}, "include"),
+        ({"top_logprobs": 2, "tools": [WEATHER]}, "top_logprobs"),
+        ({"top_logprobs": 21}, "top_logprobs"),
         ({"truncation": "middle"}, "truncation"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_output_tokens": 1000}, "max_output_tokens"),
