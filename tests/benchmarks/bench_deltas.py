@@ -32,6 +32,7 @@ from engine.config import EngineConfig
 from engine.core.llm_engine import LLMEngine
 from engine.core.parts import Parts
 from engine.outputs import SamplerOutput
+from engine.request import Request
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
 from engine.text.tokenizer import Tokenizer
@@ -80,7 +81,7 @@ async def measure(num_streams: int, num_steps: int, profile: cProfile.Profile | 
     running, client = RunningRequests(), DeltaClient(lambda gateway: None)
     await client.connect(address)
     for number in range(num_streams):
-        running.begin(str(number), address)
+        await running.begin(Request(str(number), [50] * PROMPT_LEN, SamplingParams()), address)
     process = Clock(engine.processor.process)
     engine.processor.process = process  # type: ignore[method-assign]
 
