@@ -14,6 +14,7 @@ from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.core.llm_engine import LLMEngine
 from engine.core.parts import Parts
+from engine.executor import Executor
 from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
 from tests.engine.support.arrivals import add_request
@@ -34,22 +35,34 @@ class Peer(Protocol):
         """Answer all of them, greedily, taking no notice of EOS."""
 
 
+class Limited(RayExecutor):
+    """With so many steps in flight at most."""
+
+    def __init__(self, config: EngineConfig, depth: int) -> None:
+        self._limit = depth
+        super().__init__(config)
+
+    def _settle_depth(self, config: EngineConfig) -> None:
+        super()._settle_depth(config)
+        self.depth = min(self.depth, self._limit)
+        self.runs_ahead = self.runs_ahead and self.depth > 1
+
+
 class Squadron:
     """The engine, in this process or with ranks of the Ray cluster that this process is connected
     to, on a CPU unless `device` says otherwise.
 
-    `depth` 1: a step is built once the one before it has been answered; None: as the executor has
-    it.
+    `depth` 1, with ranks of Ray's: a step is built once the one before it has been answered; None:
+    as the executor has it.
     """
 
     def __init__(self, folder: str, *, depth: int | None = None, device: str = "cpu", **arguments: Any) -> None:
         config = EngineConfig.create(
             model=folder, dtype="bfloat16", device=device, swap_space=0, enable_prefix_caching=False, **arguments
         )
-        self._executor = LocalExecutor(config) if config.runs_in_process else RayExecutor(config)
+        self._executor: Executor = LocalExecutor(config) if config.runs_in_process else RayExecutor(config)
         if depth is not None:
-            self._executor.depth = depth
-            self._executor.runs_ahead = self._executor.runs_ahead and depth > 1
+            self._executor = Limited(config, depth)
         self._engine = LLMEngine(Parts(config, ModelConfig.load(folder), Tokenizer(folder), self._executor))
 
     def __enter__(self) -> Self:
