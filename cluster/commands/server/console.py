@@ -6,7 +6,7 @@ import contextlib
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import ray
@@ -28,8 +28,15 @@ def told_events(app_name: str) -> Iterator[None]:
     within seconds.
     """
     engines = [each for kind in (ENGINES, PREFILL_ENGINES) for each in deployments_of(app_name, kind)]
+    with _beside(_tell, engines):
+        yield
+
+
+@contextlib.contextmanager
+def _beside(tell: Callable[[Any, threading.Event], None], about: Any) -> Iterator[None]:
+    """Within the context, `tell` runs in a thread of its own, until its event is set."""
     has_ended = threading.Event()
-    thread = threading.Thread(target=_tell, args=(engines, has_ended), name="console", daemon=True)
+    thread = threading.Thread(target=tell, args=(about, has_ended), name="console", daemon=True)
     thread.start()
     try:
         yield
@@ -83,14 +90,8 @@ def told_waits(app_name: str) -> Iterator[None]:
     """Within the context, a line on stderr when Serve notices that replicas of a deployment wait,
     which it does after half a minute, and one whenever their number changes.
     """
-    has_ended = threading.Event()
-    thread = threading.Thread(target=_tell_waits, args=(app_name, has_ended), name="waits", daemon=True)
-    thread.start()
-    try:
+    with _beside(_tell_waits, app_name):
         yield
-    finally:
-        has_ended.set()
-        thread.join(2 * POLL_SECONDS)
 
 
 def _tell_waits(app_name: str, has_ended: threading.Event) -> None:
