@@ -32,6 +32,7 @@ REASONS: dict[str, set[str | None] | None] = {
     "unknown_request": None,
     "unknown_stream": None,
     "response_not_found": None,
+    "item_not_found": None,
     "context_length_exceeded": None,
     "no_token_left": None,  # of parameters that exclude each other
     "empty_prompt": {"prompt"},  # a text without a token, as the tokenizer has it
