@@ -58,6 +58,7 @@ class SeriesCheck:
 
 @cache
 def _codes() -> frozenset[str]:
-    """Every text in our sources that may be one."""
+    """Every text in our sources that may be one; some begin with the kind of a number."""
     files = [file for package in ("cluster", "engine") for file in (ROOT / package).rglob("*.py")]
-    return frozenset(code for file in files for code in re.findall(r'"([a-z]+(?:_[a-z]+)+)"', file.read_text()))
+    found = {code for file in files for code in re.findall(r'"((?:{[a-z]+}|[a-z]+)(?:_[a-z]+)+)"', file.read_text())}
+    return frozenset(re.sub("{.+}", kind, code) for code in found for kind in ("integer", "decimal"))
