@@ -28,15 +28,15 @@ class Command:
 
 
 @contextlib.contextmanager
-def serve(folder: Path, port: int, *options: str) -> Iterator[Command]:
-    """The demo model on CPU; not awaited. Ends it, and waits until nothing of it is left; `folder`
-    is one that no other test has.
+def serve(folder: Path, port: int, *options: str, model: str = str(DEMO), **environment: str) -> Iterator[Command]:
+    """On CPU; not awaited. Ends it, and waits until nothing of it is left; `folder` is one that no
+    other test has.
     """
     mark = f"SQUADRON_TEST={folder}"
     process = subprocess.Popen(
-        [*SQUADRON, "serve", str(DEMO), "--port", str(port), "--device", "cpu", *options],
+        [*SQUADRON, "serve", model, "--port", str(port), "--device", "cpu", *options],
         cwd=ROOT,
-        env=os.environ | dict([mark.split("=", 1)]),
+        env=os.environ | dict([mark.split("=", 1)]) | environment,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -3,9 +3,6 @@ ranks.
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,30 +10,21 @@ import torch
 from safetensors.torch import load_file
 
 import ops as backends
+from tests.parallel.published.own.command import MARKS, make_all
 from tests.parallel.published.own.made import LOGITS, NAMES
 from tests.parallel.published.publish import make_plain
 from tests.parallel.published.test_reader import check_bits
 from tests.parallel.ranks import CPU, run_ranks
 from tests.parallel.spec.saved import Saved, logits_in_steps, make
 
-PACKERS = Path(sys.prefix) / "packers"
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(not PACKERS.exists(), reason="no packers here: `make .venv/packers` installs them"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     (folder / "plain").mkdir()
-    plain = make_plain(folder / "plain")
-    command = [sys.executable, "-m", "tests.parallel.published.own", plain.folder, str(folder)]
-    paths = os.pathsep.join([str(PACKERS), os.getcwd()])
-    # What they log and offload goes into the folder; to compile for one step is not worth it.
-    given = {"PYTHONPATH": paths, "TMPDIR": str(folder), "HF_HUB_OFFLINE": "1", "TORCHDYNAMO_DISABLE": "1"}
-    found = subprocess.run(command, env=os.environ | given, cwd=folder, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr[-4000:]
+    make_all(make_plain(folder / "plain").folder, folder)
     return folder
 
 
