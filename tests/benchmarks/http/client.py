@@ -17,6 +17,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import cast
 
+import uvloop
+
 from cluster.sockets import LOOPBACK
 
 PATH = "/v1/completions"
@@ -106,7 +108,7 @@ def main() -> None:
     arguments = parser.parse_args()
     bodies = deque(line.strip() for line in sys.stdin.buffer)
     before = time.process_time()
-    result = asyncio.run(run(arguments.port, arguments.streams, bodies))
+    result = uvloop.run(run(arguments.port, arguments.streams, bodies))
     result["cpu_seconds"] = time.process_time() - before
     print(json.dumps(result))
 
