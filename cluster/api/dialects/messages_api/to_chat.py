@@ -172,7 +172,8 @@ def _thinking(thinking: ThinkingConfig | None, variables: dict[str, Any] | None,
     """The model thinks only if it is asked to, as in the API."""
     kind = "disabled" if thinking is None else thinking.type
     if kind == "enabled" and model.reasoning_ids is None:
-        raise InvalidRequest("The model does not think", param="thinking", code="unsupported_parameter")
+        message = 'The model cannot think: leave thinking out, or send the type "disabled" or "adaptive"'
+        raise InvalidRequest(message, param="thinking", code="unsupported_parameter")
     if thinking is not None and thinking.budget_tokens is not None and kind != "enabled":
         raise InvalidRequest('A budget is for thinking of the type "enabled"', param="thinking.budget_tokens")
     thinks = {} if model.reasoning_ids is None or kind == "adaptive" else {"enable_thinking": kind == "enabled"}

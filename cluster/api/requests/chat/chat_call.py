@@ -21,7 +21,7 @@ def chat_call(request: ChatRequest, model: Model, *, ends_with_context: bool = F
     num_prompt_tokens = min(len(request.messages), kept or len(request.messages))  # a message is at least one
     check_room(None, num_prompt_tokens, model, param="messages")
     check_room(needed, num_prompt_tokens, model, param=limit_name)
-    if request.top_logprobs is not None and not request.logprobs:
+    if request.top_logprobs and not request.logprobs:  # 0, which some send always, asks for nothing
         raise InvalidRequest("top_logprobs is for logprobs: set logprobs to true", param="top_logprobs")
     params = sampling_params(
         request,

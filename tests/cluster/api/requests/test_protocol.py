@@ -343,6 +343,8 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     (CHAT, {"n": 2, "temperature": 0}),
     (CHAT, {"temperature": 1}),
     (CHAT, {"top_k": -1}),
+    (CHAT, {"top_logprobs": 0}),
+    (CHAT, {"top_logprobs": 0, "logprobs": False}),
     (CHAT, {"stop": []}),
     (CHAT, {"stop": ["a"] * 16}),
     (CHAT, {"messages": [USER | {"name": "Ada"}]}),

@@ -278,6 +278,14 @@ def test_what_is_wrong_is_named_in_anthropics_words(server: Running, changes: di
     assert error.param == param
 
 
+def test_who_asks_a_model_to_think_that_cannot_hears_what_to_send(server: Running) -> None:
+    client = client_of(server)
+    with pytest.raises(anthropic.BadRequestError, match=r'leave thinking out, or send the type .*"disabled'):
+        client.messages.create(**BODY | {"thinking": {"type": "enabled", "budget_tokens": 1024}})
+    for kind in ("disabled", "adaptive"):
+        assert client.messages.create(**BODY | {"thinking": {"type": kind}}).content[0].text == "Hello, wörld"
+
+
 def test_failures(server: Running) -> None:
     with pytest.raises(anthropic.NotFoundError) as missing:
         client_of(server).messages.create(**BODY | {"model": "another"})
