@@ -7,7 +7,7 @@ from typing import Any
 
 from cluster.api.answers.marks import held_back
 from cluster.api.answers.parts import Arguments, CallBegun, Content, Part
-from cluster.api.answers.schema_types import STRING, as_json, json_value, object_schema, property_schema, types_of
+from cluster.api.answers.schema_types import STRING, as_json, json_value, property_types
 from cluster.api.answers.states import StateParser
 
 BEGIN, END = "<tool_call>", "</tool_call>"
@@ -76,7 +76,7 @@ class Qwen3CoderParser(StateParser):
         if name in self._parameters:
             self._state = self._repeated
             return []
-        self._types = types_of(property_schema(object_schema(self._schema), name), self._schema)
+        self._types = property_types(self._schema, name)
         opening = ", " if self._parameters else "{"
         self._parameters.add(name)
         self._state = self._line_end

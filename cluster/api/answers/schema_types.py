@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 STRING = frozenset(["string"])
 _NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 _PYTHONS = {"True": "true", "False": "false", "None": "null"}
+_PARTS = ("anyOf", "oneOf", "allOf")
 _MAX_REFERENCES = 8  # from one to the next
 
 
@@ -43,6 +44,28 @@ def property_schema(of_object: Mapping[str, Any], name: str) -> Any:
     if isinstance(properties, Mapping) and name in properties:
         return properties[name]
     return of_object.get("additionalProperties")
+
+
+def object_forms(whole: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """All that lists properties: the object's schema, and what it is one or all of."""
+    forms: dict[int, Mapping[str, Any]] = {}  # by id: each is looked at once, since they may go in circles
+    ahead: list[Any] = [object_schema(whole)]
+    while ahead:
+        schema = resolved(ahead.pop(), whole)
+        if not isinstance(schema, Mapping) or id(schema) in forms:
+            continue
+        forms[id(schema)] = schema
+        for key in _PARTS:
+            parts = schema.get(key)
+            ahead += parts if isinstance(parts, list) else []
+    return list(forms.values())
+
+
+def property_types(whole: Mapping[str, Any], name: str) -> frozenset[str]:
+    """Of an object's property, by all of its forms that list it, or by what they say of others."""
+    forms = object_forms(whole)
+    listed = [form["properties"][name] for form in forms if name in (form.get("properties") or ())]
+    return types_of({"anyOf": listed or [form.get("additionalProperties") for form in forms]}, whole)
 
 
 def json_value(text: str, types: frozenset[str]) -> str:
@@ -85,7 +108,7 @@ def _allowed(schema: Any, whole: Mapping[str, Any], seen: set[int]) -> set[str]:
     values = [*values, *([schema["const"]] if "const" in schema else [])]
     if not found:
         found = {"null" if value is None else _NAMES.get(type(value), "object") for value in values}
-    for key in ("anyOf", "oneOf", "allOf"):
+    for key in _PARTS:
         parts = schema.get(key)
         for part in parts if isinstance(parts, list) else []:
             found |= _allowed(part, whole, seen)

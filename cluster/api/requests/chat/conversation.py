@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from cluster.api.answers.coder_limits import unwritable
 from cluster.api.models.model import Model
-from cluster.api.requests.chat.tools import AllowedTools, chosen
+from cluster.api.requests.chat.tools import AllowedTools, chosen, refuse_parameters
 from cluster.api.requests.protocol import AnyMessage, CallMessage, ConversationFields, Message, ToolMessage
 from engine.errors import InvalidRequest
 from engine.request import ChatPrompt
@@ -28,6 +29,8 @@ def conversation(
                 code="unsupported_parameter",
             )
         asked = chosen(request.tools, choice) if isinstance(choice, AllowedTools) else request.tools
+        if model.tool_format == "qwen3_coder":
+            refuse_parameters(request.tools, asked, unwritable)
         tools = [tool.model_dump(exclude_none=True) for tool in asked]
     elif isinstance(choice, AllowedTools) or (request.tools is None and choice not in (None, "none", "auto")):
         raise InvalidRequest("tool_choice is for tools, and there are none", param="tool_choice")

@@ -1,8 +1,9 @@
 """A choice of tools that forces the answer to be a call."""
 
+from cluster.api.answers.coder_limits import unenforced
 from cluster.api.answers.forced_calls import call_grammar
 from cluster.api.models.model import Model
-from cluster.api.requests.chat.tools import AllowedTools, NamedTool, chosen, must_call
+from cluster.api.requests.chat.tools import AllowedTools, NamedTool, chosen, must_call, refuse_parameters
 from cluster.api.requests.form import wanted_form
 from cluster.api.requests.protocol import ChatRequest, HandleRequest
 from engine.errors import InvalidRequest
@@ -26,6 +27,8 @@ def forced_calls(request: ChatRequest | HandleRequest, model: Model) -> dict[str
         tools = chosen(tools, choice)
     if not tools:
         raise InvalidRequest("There are no tools that could be called", param="tool_choice")
+    if model.tool_format == "qwen3_coder":
+        refuse_parameters(request.tools or (), tools, unenforced)
     is_parallel = request.parallel_tool_calls is not False and not isinstance(choice, NamedTool)
     shown = [tool.model_dump(exclude_none=True) for tool in tools]
     grammar = call_grammar(model.tool_format, shown, is_parallel=is_parallel)

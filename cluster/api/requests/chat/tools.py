@@ -3,7 +3,7 @@
 import functools
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from jsonschema import (
@@ -180,6 +180,16 @@ def chosen(tools: Sequence[Tool], choice: NamedTool | AllowedTools) -> list[Tool
         message = f'There is no tool "{name}" among tools that could be called'
         raise InvalidRequest(message, param="tool_choice")
     return [tool for tool in tools if tool.function.name in names]
+
+
+def refuse_parameters(
+    tools: Sequence[Tool], asked: Sequence[Tool], problem: Callable[[Mapping[str, Any]], str | None]
+) -> None:
+    """Raises InvalidRequest if there is a problem with those of one that is asked for."""
+    for number, tool in enumerate(tools):
+        complaint = problem(tool.function.parameters or {}) if tool in asked else None
+        if complaint is not None:
+            raise InvalidRequest(complaint, param=f"tools[{number}].function.parameters")
 
 
 class PastFunction(BaseModel):

@@ -1,5 +1,6 @@
 """From a request's messages to what the chat template is given."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -106,3 +107,14 @@ def test_a_model_without_tools_says_so() -> None:
     ) as refused:
         converse(tools=[TOOL], model=Model(name="m", max_model_len=64, vocab_size=1000))
     assert refused.value.param == "tools"
+
+
+def test_names_that_the_models_format_would_cut_are_refused() -> None:
+    function = {"name": "g", "parameters": {"properties": {"a>b": {}}}}
+    tools = [TOOL, {"type": "function", "function": function}]
+    coder = replace(MODEL, tool_format="qwen3_coder")
+    with pytest.raises(InvalidRequest, match=r"name has no \">\" .* 'a>b' has") as refused:
+        converse(tools=tools, model=coder)
+    assert refused.value.param == "tools[1].function.parameters"
+    assert converse(tools=tools).tools is not None
+    assert converse(tools=tools, tool_choice=allowing(TOOL), model=coder).tools is not None

@@ -1,5 +1,6 @@
 """When an answer has to be a call: the form it has then."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -88,3 +89,15 @@ def test_a_call_comes_before_the_form_of_a_text() -> None:
 def test_a_model_without_tools_forces_none() -> None:
     """Its tools are refused before."""
     assert forced(Model(name="m", max_model_len=64, vocab_size=1000), tools=TOOLS, tool_choice="required") is None
+
+
+def test_a_call_whose_arguments_could_be_wrong_is_not_forced() -> None:
+    parameters = {"properties": {"a": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
+    tools = [*TOOLS, {"type": "function", "function": {"name": "either", "parameters": parameters}}]
+    coder = replace(MODEL, tool_format="qwen3_coder")
+    with pytest.raises(InvalidRequest, match="anyOf is not enforced") as refused:
+        forced(coder, tools=tools, tool_choice="required")
+    assert refused.value.param == "tools[2].function.parameters"
+    assert forced(coder, tools=tools, tool_choice="auto") is None
+    assert forced(coder, tools=tools, tool_choice=NOW) is not None
+    assert forced(tools=tools, tool_choice="required") is not None, "JSON is held to the schema"
