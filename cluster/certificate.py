@@ -3,6 +3,7 @@
 `python -m cluster.certificate` prints what the environment's are.
 """
 
+import codecs
 import os
 import sys
 from dataclasses import dataclass
@@ -84,7 +85,8 @@ def told_files() -> CertificateFiles | None:
 
 def _read(option: str, path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        # HAProxy finds no certificate behind the mark with which some editors begin a file.
+        return Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise InvalidConfig(f"{option}={path} cannot be read: {error.strerror}") from None
 

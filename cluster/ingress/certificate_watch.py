@@ -36,19 +36,54 @@ def main(arguments: list[str]) -> None:
         logging.getLogger().handlers[0].setFormatter(AsJson())
     files = told_files()
     assert files is not None, "there is nothing to watch"
-    me = pem.with_suffix(".watch")  # the file says who watches: HAProxy's successor brings its own
-    write_private(me, str(os.getpid()).encode())
     try:
         haproxy = os.pidfd_open(pid)
     except ProcessLookupError:
         return
+    turn = Turn(pem.with_suffix(".watch"))
     state: object = None
     problem: str | None = None
     while not select.select([haproxy], [], [], LOOK_SECONDS)[0]:
-        if me.read_text() != str(os.getpid()):
-            return
+        if not turn.is_mine():
+            continue
         if (now := files.state) != state or problem is not None:
             state, problem = now, renew(files, pem, admin, problem)
+
+
+class Turn:
+    """Whose it is to watch: HAProxy's successor brings its own watch, which takes it. It comes back
+    if that one ends before we do, as where the successor could not start, or was not waited for.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """`path`: of the file that says it."""
+        self._path = path
+        self._other: tuple[str, int] | None = None  # who has it, with a descriptor of that process
+        self._take()
+
+    def is_mine(self) -> bool:
+        told = self._path.read_text()
+        if told == str(os.getpid()):
+            return True
+        if self._other is None or self._other[0] != told:
+            self._forget()
+            try:
+                self._other = told, os.pidfd_open(int(told))
+            except ProcessLookupError:
+                self._take()
+                return False  # until the next look: others that waited may have taken it, too
+        if select.select([self._other[1]], [], [], 0)[0]:
+            self._forget()
+            self._take()
+        return False
+
+    def _take(self) -> None:
+        write_private(self._path, str(os.getpid()).encode())
+
+    def _forget(self) -> None:
+        if self._other is not None:
+            os.close(self._other[1])
+        self._other = None
 
 
 def renew(files: CertificateFiles, pem: Path, admin: str, before: str | None = None) -> str | None:

@@ -1,10 +1,14 @@
 """A real HAProxy with TLS: real clients, and a certificate that is replaced."""
 
 import asyncio
+import codecs
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 
 import httpx
@@ -82,6 +86,33 @@ def test_it_is_taken_once_haproxy_can_be_asked(haproxy: HAProxy, authority: Auth
     away.rename(admin)
     while name_served(authority, haproxy.port) != "third":
         pass
+
+
+def test_a_new_one_may_begin_with_a_byte_order_mark(haproxy: HAProxy, authority: Authority, folder: Path) -> None:
+    certfile, keyfile = (Path(path) for path in astuple(authority.issue(folder.parent, "marked")))
+    for new, name in ((keyfile, "key.pem"), (certfile, "cert.pem")):
+        new.write_bytes(codecs.BOM_UTF8 + new.read_bytes())
+        new.rename(folder / name)
+    while name_served(authority, haproxy.port) != "marked":
+        pass
+
+
+def test_it_is_watched_after_a_successor_of_haproxy_has_failed(
+    haproxy: HAProxy, authority: Authority, folder: Path
+) -> None:
+    with subprocess.Popen(["sleep", "infinity"]) as successor:
+        pem = haproxy.folder / CERTIFICATE
+        watch = [sys.executable, "-m", "cluster.ingress.certificate_watch", str(successor.pid), str(pem), haproxy.admin]
+        files = CertificateFiles(str(folder / "cert.pem"), str(folder / "key.pem"))
+        with subprocess.Popen(watch, env=os.environ | files.environment) as its_watch:
+            while pem.with_suffix(".watch").read_text() != str(its_watch.pid):
+                assert its_watch.poll() is None
+            successor.kill()
+            assert its_watch.wait() == 0
+    authority.issue(folder, "after")
+    while name_served(authority, haproxy.port) != "after":
+        pass
+    assert pem.with_suffix(".watch").read_text() != str(its_watch.pid)
 
 
 def test_its_log_is_json_where_others_are(
