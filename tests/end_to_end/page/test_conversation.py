@@ -1,5 +1,6 @@
 """What is in the page's conversation after messages that were refused, stopped or passed over."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -158,3 +159,20 @@ def test_a_call_can_be_answered_when_the_question_that_passed_it_over_is_refused
     browser.click(".call form button")
     browser.until(lambda: browser.text(f"{ENDED} .text") == SAID, "an answer")
     assert last_asked(service) == [("user", "add"), ("assistant", ""), ("tool", "57")]
+
+
+def test_numbers_above_those_of_javascript_are_sent_and_shown_as_they_are(
+    browser: Browser, service: ScriptedService
+) -> None:
+    large, call = 2**53 + 1, {"name": "add", "arguments": {"a": 2**63 - 1, "b": 10**30}}
+    parameters = {"type": "object", "properties": {"a": {"type": "integer", "minimum": large}}}
+    tools = [{"type": "function", "function": {"name": "add", "parameters": parameters}}]
+    browser.run(f"document.querySelector('#tools').value = {json.dumps(json.dumps(tools))}")
+    service.scripts["call"] = Script(texts=[f"<tool_call>\n{json.dumps(call)}\n</tool_call>"])
+    told(browser, "call")
+    assert browser.text(f"{ANSWER} .call code") == f"add({json.dumps(call['arguments'])})"
+    assert told(browser, "hello") == SAID
+    prompt: Any = service.generated[-1].prompt
+    assert prompt.tools == tools
+    [sent] = [message for message in prompt.messages if message["role"] == "assistant"]
+    assert [each["function"] for each in sent["tool_calls"]] == [call]

@@ -1,6 +1,6 @@
 // The form of settings, and the fields of a request that it stands for.
 
-import { json } from "../shared/api.js";
+import { json, Written } from "../shared/api.js";
 import { by, make } from "../shared/dom.js";
 
 const NUMBERS = ["temperature", "top_p", "top_k", "max_tokens", "seed", "frequency_penalty"];
@@ -47,7 +47,7 @@ export function systemMessages() {
 
 function readTools(text) {
   try {
-    return JSON.parse(text);
+    return new Written(text);
   } catch (error) {
     throw new Error(`Tools: ${error.message}`);
   }

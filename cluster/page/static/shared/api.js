@@ -12,6 +12,15 @@ export class ApiError extends Error {
   }
 }
 
+/** JSON that is sent as it is written: of a number above 2^53 JavaScript's own would be another. */
+export class Written {
+  /** Throws a SyntaxError if it is none. */
+  constructor(text) {
+    JSON.parse(text);
+    this.text = text;
+  }
+}
+
 /** The answer to a request. Asks for a key where one is needed, and again while it is refused. */
 export async function ask(path, options = {}) {
   for (;;) {
@@ -33,7 +42,7 @@ export async function* events(path, body, signal) {
   const answer = await ask(path, {
     method: "POST",
     headers: { "content-type": "application/json" },
-    body: JSON.stringify(body),
+    body: asJson(body),
     signal,
   });
   for await (const line of lines(answer.body)) {
@@ -45,6 +54,13 @@ export async function* events(path, body, signal) {
     yield event;
   }
   throw new ApiError(0, "The connection ended before the answer did");
+}
+
+/** Of an object, some of whose fields may be `Written`. */
+function asJson(body) {
+  const fields = Object.entries(body).filter(([, value]) => value !== undefined);
+  const text = (value) => (value instanceof Written ? value.text : JSON.stringify(value));
+  return `{${fields.map(([name, value]) => `${JSON.stringify(name)}: ${text(value)}`).join(", ")}}`;
 }
 
 async function* lines(stream) {
