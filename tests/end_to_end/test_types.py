@@ -398,7 +398,7 @@ WALKS: dict[tuple[str, str], Walk] = {
     **{
         (path, "get"): ours(path)
         for path in (
-            *("/", "/health", "/health/deep", "/metrics", "/version", "/tokenizer_info"),
+            *("/", "/health", "/ping", "/health/deep", "/metrics", "/version", "/tokenizer_info"),
             *("/debug/engines", "/debug/trace", "/debug/view"),
         )
     },

@@ -15,7 +15,7 @@ from cluster.api.service import KILL_PATH
 from engine.request import NO_KEY
 
 MAX_HEADER_BYTES = 64 << 10
-OPEN_PATHS = frozenset(["/health", "/"])  # all that need no key: whatever is not named here does
+OPEN_PATHS = frozenset(["/health", "/ping", "/"])  # all that need no key: whatever is not named here does
 PAGE_PATHS = "/page/"  # nor do those of the page's files
 METRICS_PATH = "/metrics"
 DEBUG_PATHS = "/debug/"  # paths that reveal other clients' requests

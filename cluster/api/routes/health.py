@@ -1,4 +1,4 @@
-"""GET /health and /health/deep: whether requests can be taken."""
+"""GET /health, which is also /ping, and /health/deep: whether requests can be taken."""
 
 from fastapi import APIRouter
 from starlette.responses import Response
@@ -12,6 +12,7 @@ RETRY_AFTER = 5.0  # seconds
 
 def add_routes(router: APIRouter, application: Application) -> None:
     @router.api_route("/health", methods=READ)
+    @router.api_route("/ping", methods=READ)  # where some clouds ask
     async def health() -> Response:
         return _healthy_unless(await application.health())
 

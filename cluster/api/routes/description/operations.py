@@ -29,6 +29,7 @@ def monitoring_paths(*, has_killer: bool) -> dict[str, Any]:
     told = operation(as_json({"type": "object"}))
     paths = {
         "/health": {"get": told | {"security": []}},
+        "/ping": {"get": told | {"security": []}},
         "/health/deep": {"get": told},
         "/metrics": {"get": operation({"text/plain": {"schema": {"type": "string"}}})},
         "/debug/engines": {"get": told},

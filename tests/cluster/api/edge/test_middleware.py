@@ -39,7 +39,7 @@ PATHS = [
 ]
 
 
-OPEN = {"/health", "/", "/page/main.js"}
+OPEN = {"/health", "/ping", "/", "/page/main.js"}
 PLACES = {"file": "main.js"} | dict.fromkeys(
     ("model_id", "request_id", "response_id", "file_id", "batch_id"), "unknown"
 )  # in paths
