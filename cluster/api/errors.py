@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cluster.api.absent import nothing_at
+from cluster.api.absent import nothing_at, why_absent
 from cluster.api.error_shapes import anthropic_error, openai_error
 from cluster.api.scopes import path_of, request_id, speaks_anthropic
 from engine.errors import (
@@ -185,9 +185,11 @@ def error_response(error: ApiError) -> Response:
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    if isinstance(error, HTTPException) and error.status_code == 404:
+    path = path_of(request.scope)
+    # Another method of a URL may be there that ends as this one does: "compact" may be an id.
+    if isinstance(error, HTTPException) and (error.status_code == 404 or why_absent(path)):
         routes = [getattr(route, "path", "") for route in request.app.routes]
-        error = ApiError(404, nothing_at(path_of(request.scope), routes), code="unknown_url")
+        error = ApiError(404, nothing_at(path, routes), code="unknown_url")
     return error_response(as_api_error(error))
 
 

@@ -1,9 +1,11 @@
 """What is said of a URL at which there is nothing."""
 
 import httpx
+import openai
 import pytest
 
 from cluster.api.absent import nothing_at
+from tests.cluster.api.scripted import MODEL, Running
 
 NOTHING = "There is nothing at this URL"
 
@@ -21,6 +23,19 @@ NOTHING = "There is nothing at this URL"
 def test_a_route_of_an_option_is_told_with_its_name(http: httpx.Client, path: str, option: str) -> None:
     error = http.post(path).json()["error"]
     assert (error["code"], error["message"]) == ("unknown_url", f"{NOTHING}: the server was started without {option}")
+
+
+def test_what_else_openais_responses_have_is_told_to_its_client(server: Running) -> None:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        for ask, words in (
+            (lambda: client.responses.input_items.list("resp_1"), "previous_response_id goes on from it"),
+            (lambda: client.responses.cancel("resp_1"), "ends when its connection is closed"),
+            (lambda: client.responses.compact(model=MODEL, input="Hello?"), "are not compacted"),
+        ):
+            with pytest.raises(openai.NotFoundError, match=f"^[^:]+: .* - {NOTHING}: .*{words}") as refused:
+                ask()
+            assert refused.value.code == "unknown_url"
+    assert httpx.get(f"{server.url}/v1/responses/compact").json()["error"]["code"] == "response_not_found"
 
 
 def test_other_paths_and_those_that_there_are_name_no_option(http: httpx.Client) -> None:

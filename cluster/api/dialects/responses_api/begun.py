@@ -30,6 +30,7 @@ def begun(asked: ResponsesRequest, call: Call, *, is_stored: bool) -> ResponseAn
         prompt_cache_key=asked.prompt_cache_key,
         safety_identifier=asked.safety_identifier,
         user=asked.user,
+        max_tool_calls=asked.max_tool_calls,
         top_logprobs=asked.top_logprobs or 0,
     )
 

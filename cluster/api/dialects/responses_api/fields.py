@@ -171,13 +171,13 @@ class ResponsesRequest(Addressed):
     prompt_cache_retention: Annotated[str | None, Only("in_memory", "24h")] = None
     prompt_cache_options: dict[str, Any] | None = None
     service_tier: ServiceTier = None
+    max_tool_calls: int | None = Field(None, ge=0, le=INT64_MAX)  # of hosted tools: there are none
     truncation: Annotated[str | None, Only("auto", "disabled")] = None  # what fits needs none
     # Not supported.
     background: Annotated[Any, Inert(False)] = None
     background_options: Annotated[Any, Inert()] = None
     conversation: Annotated[Any, Inert()] = None
     context_management: Annotated[Any, Inert([])] = None
-    max_tool_calls: Annotated[Any, Inert()] = None
     moderation: Annotated[Any, Inert()] = None
     prompt: Annotated[Any, Inert()] = None
     access_programs: Annotated[Any, Inert()] = None

@@ -92,6 +92,11 @@ def test_a_text(server: Running) -> None:
     assert request.prompt == ChatPrompt([{"role": "user", "content": "ask"}])
 
 
+def test_a_limit_of_hosted_tools_calls_is_repeated(server: Running) -> None:
+    answer = client_of(server).responses.create(model=MODEL, input="Hello?", max_tool_calls=3)
+    assert (answer.max_tool_calls, answer.model_extra and answer.model_extra.get("warnings")) == (3, None)
+
+
 def test_tokens_are_counted(server: Running) -> None:
     """Of what the answer would be to, with all that was said before."""
     client = client_of(server)
