@@ -37,7 +37,7 @@ class TextInput(BaseModel):
     type: Literal["text"]
     text: str
     cache_control: Any = None  # without effect: prompts are cached by themselves
-    citations: Annotated[Any, Inert([])] = None
+    citations: Annotated[list[Any] | None, Hint([], why="The model reads the text alone")] = None
 
 
 def _source_type(value: str) -> str:

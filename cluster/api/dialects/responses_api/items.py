@@ -13,7 +13,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from cluster.api.requests.fields import MAX_MESSAGES, MAX_PARTS, PARTS, TEXT, AtMost, Inert, as_json, fail
+from cluster.api.requests.fields import MAX_MESSAGES, MAX_PARTS, PARTS, TEXT, AtMost, Hint, Inert, as_json, fail
 
 _STRICT = ConfigDict(strict=True, frozen=True, extra="allow")
 KINDS = ("message", "function_call", "function_call_output", "reasoning", "item_reference")
@@ -36,7 +36,7 @@ class ItemText(BaseModel):
     type: Annotated[str, AfterValidator(_part_type), WithJsonSchema({"enum": [*_TEXT_TYPES]})]
     text: str
     # Of a part of an answer, sent back.
-    annotations: Annotated[Any, Inert([])] = None
+    annotations: Annotated[list[Any] | None, Hint([], why="The model reads the text alone")] = None
     logprobs: Any = None
     prompt_cache_breakpoint: Any = None
 
@@ -94,15 +94,15 @@ class _ReasoningText(BaseModel):
 
 
 class ReasoningItem(BaseModel):
-    """Of an earlier answer, as it was sent."""
+    """Of an earlier answer, as it was sent, perhaps another model's."""
 
     model_config = _STRICT
 
     type: Literal["reasoning"]
     id: str | None = None
-    summary: Annotated[Any, Inert([])] = None
+    summary: Annotated[list[Any] | None, Hint([], why="The model reads reasoning, and no summary of it")] = None
     content: Annotated[list[_ReasoningText], AtMost(MAX_PARTS)] | None = None
-    encrypted_content: Annotated[Any, Inert()] = None
+    encrypted_content: Annotated[str | None, Hint("", why="Only the model that wrote it can read it")] = None
     status: _Status | None = None
 
 

@@ -331,6 +331,14 @@ def test_an_answer_without_text_is_taken_back(server: Running, content: list[Any
     assert [message["content"] for message in request.prompt.messages] == ["none", "", "ask"]
 
 
+def test_citations_of_another_models_answer_are_left_out(server: Running) -> None:
+    cited = [{"type": "char_location", "cited_text": "x", "document_index": 0, "start_char_index": 0}]
+    said = {"role": "assistant", "content": [{"type": "text", "text": "Hi", "citations": cited}]}
+    answer = client_of(server).messages.create(**BODY | {"messages": [*BODY["messages"], said, *BODY["messages"]]})
+    (warning,) = answer.model_extra["warnings"]
+    assert warning.startswith("ignored: 'messages[1].content[0].citations' has no effect: ")
+
+
 @pytest.mark.parametrize("content", ["", []])
 def test_an_answer_that_is_still_empty_is_written_from_its_beginning(server: Running, content: Any) -> None:
     client, messages = client_of(server), [*BODY["messages"], {"role": "assistant", "content": content}]

@@ -438,6 +438,26 @@ def test_a_failure_in_a_stream_is_its_last_event(server: Running) -> None:
         client_of(server).responses.create(model=MODEL, input="ask", stream=True)
 
 
+def test_a_conversation_goes_on_from_another_models_answer(server: Running) -> None:
+    summary = [{"type": "summary_text", "text": "It greets"}]
+    cited = [{"type": "url_citation", "url": "http://x", "title": "x", "start_index": 0, "end_index": 1}]
+    items = [
+        {"role": "user", "content": "Hello?"},
+        {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "gAAA"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "Hi", "annotations": cited}]},
+        {"role": "user", "content": "ask"},
+    ]
+    answer = client_of(server).responses.create(model=MODEL, input=items)
+    assert answer.output_text == "Hello, wörld"
+    told = answer.model_extra["warnings"]
+    paths = ("input[1].summary", "input[1].encrypted_content", "input[2].content[0].annotations")
+    assert [warning.split("'")[1] for warning in told] == list(paths)
+    (request,) = server.service.generated
+    assert [message["content"] for message in request.prompt.messages] == ["Hello?", "Hi", "ask"]
+    own = [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": None}, items[-1]]
+    assert "warnings" not in client_of(server).responses.create(model=MODEL, input=own).model_extra
+
+
 @pytest.mark.parametrize(
     ("changes", "param"),
     [
