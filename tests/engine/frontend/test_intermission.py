@@ -234,6 +234,20 @@ async def test_an_engine_that_starts_asleep_has_nothing_on_a_device_until_it_wak
         await asyncio.to_thread(later.shutdown)
 
 
+async def test_an_idle_engine_that_sleeps_wants_no_other_beside_it(engine: AsyncEngine) -> None:
+    """Nor does one that starts asleep, whose cache has no size yet."""
+    later = make()
+    later.start(sleep_level=1)
+    try:
+        await collect(engine, "r", [1, 2, 3])
+        await done(engine.controls.sleep(2))
+        for each in (engine, later):
+            assert each.controls.is_sleeping
+            assert each.observer.stats().load(max_num_seqs=1, block_size=each.config.block_size) == 0
+    finally:
+        await asyncio.to_thread(later.shutdown)
+
+
 async def test_an_engine_that_starts_asleep_begins_with_the_weights_that_it_is_given() -> None:
     engine = make()
     assert isinstance(engine._executor, HistoryExecutor)
