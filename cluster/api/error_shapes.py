@@ -1,9 +1,12 @@
 """The bodies of error answers, in the form of the API that a path belongs to."""
 
+from typing import Any
+
 import msgspec
 
 ANTHROPIC_PATH = "/v1/messages"  # and what is below it
 MODELS_PATH = "/v1/models"  # likewise
+NO_THREADS = "thread_unsupported_request"  # Anthropic's: its clients then send the whole conversation
 _ANTHROPIC_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -33,5 +36,7 @@ def anthropic_error(message: str, status: int, *, param: str | None, code: str, 
     """
     kind = "overloaded_error" if code == "server_overloaded" else _ANTHROPIC_TYPES.get(status)
     kind = kind or ("api_error" if status >= 500 else "invalid_request_error")
-    error = {"type": kind, "message": message, "param": param, "code": code}
+    error: dict[str, Any] = {"type": kind, "message": message, "param": param, "code": code}
+    if code == NO_THREADS:
+        error["details"] = {"error_code": code, "unsupported": [param]}
     return msgspec.json.encode({"type": "error", "error": error, "request_id": request_id})

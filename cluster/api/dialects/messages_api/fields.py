@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
+from cluster.api.error_shapes import NO_THREADS
 from cluster.api.requests.chat.template import TemplateVariables
 from cluster.api.requests.chat.tools import MAX_TOOLS
 from cluster.api.requests.fields import (
@@ -211,6 +212,12 @@ class OutputConfig(BaseModel):
     format: JsonFormat | None = None
 
 
+def _no_thread(value: Any) -> Any:
+    if value is not None:
+        fail(NO_THREADS, "The server keeps no conversations: leave it out, and send all messages each time")
+    return value
+
+
 class MessagesPrompt(Addressed):
     """The body of POST /v1/messages/count_tokens."""
 
@@ -231,6 +238,7 @@ class MessagesPrompt(Addressed):
     user_profile_id: Annotated[Any, Inert()] = None
     workspace_id: Annotated[Any, Inert()] = None
     mcp_servers: Annotated[Any, Inert([])] = None
+    thread: Annotated[Any, AfterValidator(_no_thread), WithJsonSchema({"type": "null"})] = None
 
 
 class MessagesRequest(MessagesPrompt):
@@ -253,6 +261,7 @@ class MessagesRequest(MessagesPrompt):
     metadata: dict[str, Any] | None = None
     service_tier: Annotated[str | None, Only("auto", "standard_only")] = None
     # Not supported.
+    compaction: Annotated[Any, Inert()] = None
     container: Annotated[Any, Inert()] = None
     diagnostics: Annotated[Any, Inert()] = None
     inference_geo: Annotated[Any, Inert()] = None

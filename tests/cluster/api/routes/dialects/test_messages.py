@@ -260,6 +260,7 @@ def test_a_call_may_hold_half_of_a_character(thinking: Running) -> None:
         ],
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"name": "x"}]}, "tools[0].input_schema"),
+        ({"compaction": {"type": "compact"}}, "compaction"),
         ({"tools": [{"name": "x y", "input_schema": {"type": "object"}}]}, "tools[0].name"),
         ({"tools": [{"name": "x", "input_schema": {"type": "object", "required": 5}}]}, "tools[0].input_schema"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
@@ -284,6 +285,27 @@ def test_who_asks_a_model_to_think_that_cannot_hears_what_to_send(server: Runnin
         client.messages.create(**BODY | {"thinking": {"type": "enabled", "budget_tokens": 1024}})
     for kind in ("disabled", "adaptive"):
         assert client.messages.create(**BODY | {"thinking": {"type": kind}}).content[0].text == "Hello, wörld"
+
+
+def test_the_clients_loop_of_tools_sends_the_whole_conversation(thinking: Running) -> None:
+    """It would have the server keep it, which hears of that and does not."""
+
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """Of a city."""
+        return f"rain in {city}"
+
+    call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln"}}\n</tool_call>'
+    thinking.service.scripts["ask"] = Script([call])
+    *_, last = client_of(thinking).beta.messages.tool_runner(**BODY, tools=[weather])
+    assert last.content[0].text == "Hello, wörld"
+    _, request = thinking.service.generated
+    assert [message["role"] for message in request.prompt.messages] == ["user", "assistant", "tool"]
+    assert request.prompt.tools is not None
+    for thread in ({"type": "create"}, {"type": "continue", "previous_message_id": "msg_1"}):
+        answer = httpx.post(f"{thinking.url}/v1/messages", json=BODY | {"thread": thread})
+        told = parsed(ErrorResponse, answer.json(), "param", "code", "details").error
+        assert (answer.status_code, told.code, told.param) == (400, "thread_unsupported_request", "thread")
 
 
 def test_failures(server: Running) -> None:
