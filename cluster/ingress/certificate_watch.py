@@ -45,9 +45,20 @@ def main(arguments: list[str]) -> None:
     problem: str | None = None
     while not select.select([haproxy], [], [], LOOK_SECONDS)[0]:
         if not turn.is_mine():
+            if is_followed(pid, admin):
+                return
             continue
         if (now := files.state) != state or problem is not None:
             state, problem = now, renew(files, pem, admin, problem)
+
+
+def is_followed(pid: int, admin: str) -> bool:
+    """Whether a successor of the HAProxy has taken its place."""
+    try:
+        told = ask(admin, "show info")
+    except OSError:
+        return False
+    return "\nPid: " in told and f"\nPid: {pid}\n" not in told
 
 
 class Turn:

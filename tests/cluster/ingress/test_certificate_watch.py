@@ -4,6 +4,7 @@ import asyncio
 import codecs
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -113,6 +114,21 @@ def test_it_is_watched_after_a_successor_of_haproxy_has_failed(
     while name_served(authority, haproxy.port) != "after":
         pass
     assert pem.with_suffix(".watch").read_text() != str(its_watch.pid)
+
+
+def test_the_watch_ends_when_another_haproxy_is_in_place(authority: Authority, tmp_path: Path) -> None:
+    files = authority.issue(tmp_path, "first")
+    place = tmp_path / "haproxy"
+    place.mkdir()
+    file = (place / CERTIFICATE).with_suffix(".watch")
+    with running(place, [1], certificate=files) as haproxy:
+        while not file.exists():
+            assert haproxy.process.poll() is None
+        watch = os.pidfd_open(int(file.read_text()))
+        with running(place, [1], certificate=files):
+            assert select.select([watch], [], [], SECONDS)[0]
+        os.close(watch)
+        assert haproxy.process.poll() is None
 
 
 def test_its_log_is_json_where_others_are(
