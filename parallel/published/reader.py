@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ops.published import PublishedWeight
 from parallel.errors import InvalidCheckpoint
-from parallel.published.words import AWQ_PLACES, unpack, words_of
+from parallel.published.words import AWQ_PLACES, in_each_code, unpack, words_of
 from parallel.spec.published.scheme import BLOCK, Scheme
 
 ALL = slice(None)
@@ -111,8 +111,9 @@ class LinearReader:
             words = self._part("weight_zero_point", (words_of(rows, scheme.bits), groups)).T
         else:
             words = self._part("qzeros", (groups, words_of(rows, scheme.bits)))
-        zeros = unpack(words, scheme.bits, rows, AWQ_PLACES if scheme.layout == "awq" else None).short()
-        return ((zeros + scheme.zero_offset) & ((1 << scheme.bits) - 1)).T.contiguous()
+        if scheme.zero_offset:
+            words = words + in_each_code(scheme.zero_offset, scheme.bits)
+        return unpack(words, scheme.bits, rows, AWQ_PLACES if scheme.layout == "awq" else None).short().T.contiguous()
 
     def _input_scale(self) -> float | None:
         if not self._scheme.input_scale:

@@ -14,6 +14,13 @@ def words_of(part: slice, bits: int) -> slice:
     return slice(part.start // each, -(-part.stop // each))
 
 
+def in_each_code(number: int, bits: int) -> int:
+    """A word whose codes are all `number`. Packers subtract one from whole words: where a code was
+    0, they borrowed from the next one, to which adding such a word gives it back.
+    """
+    return sum(number << place for place in range(0, WORD_BITS, bits))
+
+
 def unpack(words: Tensor, bits: int, part: slice, places: tuple[int, ...] | None = None) -> Tensor:
     """words [rows, W] int32 of words_of(part) -> codes [rows, length of part] uint8.
 

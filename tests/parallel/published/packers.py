@@ -86,10 +86,11 @@ def gptq(bits: int, *, has_order: bool, is_symmetric: bool, size: int = 128, is_
         if has_order:
             groups = groups[torch.randperm(num_in, generator=generator)]
         codes, zeros, scales = to_codes(weight, groups, bits, is_symmetric=is_symmetric)
-        stored_zeros = zeros if is_v2 else (zeros - 1) % (1 << bits)
+        words = pack_columns(zeros.T, bits)
         stored = {
             "qweight": pack_columns(codes.T.T, bits).T.contiguous(),
-            "qzeros": pack_columns(stored_zeros.T, bits),
+            # As GPTQModel and AutoRound subtract: a zero point of 0 borrows from the next one.
+            "qzeros": words if is_v2 else words - pack_columns(torch.ones(1, 32 // bits, dtype=torch.int64), bits),
             "scales": scales.T.half().contiguous(),
             "g_idx": groups.int(),
             "bias": torch.zeros(num_out, dtype=torch.float16),  # as some packers have it

@@ -3,15 +3,17 @@ the codes stand for, and the same bits on any number of ranks.
 """
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import ops as backends
+from parallel.published.reader import LinearReader
 from parallel.spec import read
 from parallel.spec.published.read import read_scheme
-from tests.parallel.published.packers import FORMATS, awq, gptq, packed
+from tests.parallel.published.packers import FORMATS, Format, awq, gptq, packed
 from tests.parallel.published.publish import NUM_LEAVES, make_plain, publish
 from tests.parallel.ranks import CPU, run_ranks
 from tests.parallel.spec.saved import Saved, logits_in_steps, make, make_and_save, prompts
@@ -114,3 +116,21 @@ def test_experts(name: str, tmp_path: Path) -> None:
         torch.testing.assert_close(got, logits, rtol=0, atol=2e-4)
     for rank in both:
         assert all(torch.equal(got, logits) for got, logits in zip(rank, alone[0], strict=True))
+
+
+@pytest.mark.parametrize("form", [gptq(bits, has_order=False, is_symmetric=False) for bits in (4, 8)])
+def test_zero_points_of_zero(form: Format) -> None:
+    """Of positive numbers, some in company: what is stored for them takes one from the next."""
+    torch.manual_seed(2)
+    weight = torch.randn(64, 256)
+    weight[::3] = weight[::3].abs()
+    stored, numbers = form.pack(weight)
+    scheme = read_scheme({"quantization_config": form.config})
+    assert scheme is not None
+
+    def part(name: str, index: Any) -> torch.Tensor:
+        return stored[name.removeprefix("linear.")][... if index is None else index]
+
+    for rows in (slice(0, 64), slice(13, 31)):
+        reader = LinearReader(part, scheme, "linear", rows, slice(0, 256))
+        torch.testing.assert_close(reader.weight(torch.float32).numbers(), numbers[rows], rtol=0, atol=0)
