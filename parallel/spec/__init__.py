@@ -33,7 +33,10 @@ def architecture(hf_config: dict[str, Any]) -> str:
     """The one of MODELS that config.json names. Raises UnsupportedModel if it names none, or code
     that the checkpoint brings.
     """
-    names = [str(name) for name in hf_config.get("architectures") or []]
+    found = hf_config.get("architectures") or []
+    if not isinstance(found, list):
+        raise UnsupportedModel(f"config.json: architectures={found!r} is no list of names")
+    names = [str(name) for name in found]
     known = next((name for name in names if name in MODELS), None)
     hybrid = next((name for name in names if name.startswith(HYBRID)), None)
     code = hf_config.get("auto_map")

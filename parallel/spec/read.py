@@ -25,6 +25,7 @@ SUPPORTED: Supported = {
     "hidden_act": ("silu",),
     "use_sliding_window": (False, None),
     "mlp_bias": (False, None),
+    "tie_word_embeddings": (False, True, None),
 }
 
 
@@ -56,7 +57,7 @@ def read_decoder(
         head_dim=hf_config.get("head_dim") or hf_config["hidden_size"] // num_heads,
         has_qkv_bias=has_qkv_bias,
         has_qk_norm=has_qk_norm,
-        norm_eps=hf_config.get("rms_norm_eps", 1e-6),
+        norm_eps=_norm_eps(hf_config),
     )
     scheme = read_scheme(hf_config)
     if moe is not None and scheme is not None and (scheme.shuffles or scheme.kind == "w8a8"):
@@ -67,7 +68,7 @@ def read_decoder(
         vocab_size=hf_config["vocab_size"],
         num_layers=num_layers,
         max_positions=rope.max_positions,
-        has_tied_embeddings=hf_config.get("tie_word_embeddings", False),
+        has_tied_embeddings=bool(hf_config.get("tie_word_embeddings", False)),
         rope=rope,
         layer=layer,
         moe=moe,
@@ -116,8 +117,17 @@ def _check_attention(hf_config: dict[str, Any]) -> None:
             f"without this field has full attention, which the model was trained with for {trained} tokens: set "
             "max_model_len to no more"
         )
-    if "sliding_attention" in (hf_config.get("layer_types") or []):
-        raise UnsupportedModel("config.json: layer_types names sliding_attention; only full_attention is supported")
+    kinds = hf_config.get("layer_types") or []
+    other = next((kind for kind in kinds if kind != "full_attention"), None) if isinstance(kinds, list) else kinds
+    if other is not None:
+        raise UnsupportedModel(f"config.json: layer_types names {other}; only full_attention is supported")
+
+
+def _norm_eps(hf_config: dict[str, Any]) -> float:
+    eps = hf_config.get("rms_norm_eps", 1e-6)
+    if type(eps) not in (int, float) or not 0 <= eps < 1:
+        raise UnsupportedModel(f"config.json: rms_norm_eps={eps!r} is no number from 0 to 1")
+    return float(eps)
 
 
 def _sparse_step(hf_config: dict[str, Any]) -> int:

@@ -30,6 +30,9 @@ KINDS: dict[str, dict[str, bool]] = {
     },
 }
 
+_ZERO_IS_DEFAULT = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")  # as in transformers
+_LARGEST = 1e30  # not infinite, also where a float32 holds it
+
 
 @dataclass(frozen=True, slots=True)
 class Rope:
@@ -80,13 +83,14 @@ def _magnitude(factor: float, weight: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
-def _read(given: dict[str, Any], theta: float | None, hf_config: dict[str, Any]) -> Rope:
+def _read(given: dict[str, Any], theta: Any, hf_config: dict[str, Any]) -> Rope:
     """From one of the two forms; `theta` where it names none."""
     parameters = dict(given)
-    theta = parameters.pop("rope_theta", None) or theta or DEFAULT_THETA
+    own_theta = parameters.pop("rope_theta", None)
+    theta = _number("rope_theta", own_theta if own_theta is not None else DEFAULT_THETA if theta is None else theta)
     old_kind = parameters.pop("type", None)
     kind = parameters.pop("rope_type", None) or old_kind or "default"
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise UnsupportedModel(f"rope type {kind!r} is not supported; there are {', '.join(KINDS)}")
     if parameters.pop("partial_rotary_factor", 1.0) != 1.0:
         raise UnsupportedModel("partial_rotary_factor is not supported; rotary embedding covers the whole head")
@@ -95,20 +99,34 @@ def _read(given: dict[str, Any], theta: float | None, hf_config: dict[str, Any])
     is_given = "original_max_position_embeddings" in parameters
     if "original_max_position_embeddings" in KINDS[kind]:
         parameters.setdefault("original_max_position_embeddings", max_positions)
+    _check(kind, parameters)
+    if kind == "yarn" and is_given:
+        # As in Qwen's model cards, which leave max_position_embeddings unchanged.
+        max_positions = int(parameters["factor"] * parameters["original_max_position_embeddings"])
+    return Rope(kind, theta, parameters, max_positions)
+
+
+def _check(kind: str, parameters: dict[str, Any]) -> None:
+    """Raises UnsupportedModel unless they are this kind's."""
     for key in parameters:
         if key not in KINDS[kind]:
             raise UnsupportedModel(f"rope type {kind!r} takes no {key!r}; it takes {', '.join(KINDS[kind]) or 'none'}")
     for key, is_required in KINDS[kind].items():
         if is_required and key not in parameters:
             raise UnsupportedModel(f"rope type {kind!r} needs {key!r}")
-    for key in ("factor", "original_max_position_embeddings"):
-        value = parameters.get(key, 1)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise UnsupportedModel(f"rope type {kind!r}: {key}={value!r} is no positive number")
-    if kind == "yarn" and is_given:
-        # As in Qwen's model cards, which leave max_position_embeddings unchanged.
-        max_positions = int(parameters["factor"] * parameters["original_max_position_embeddings"])
-    return Rope(kind, float(theta), parameters, max_positions)
+    for key, value in parameters.items():
+        if key != "truncate":
+            _number(f"rope type {kind!r}: {key}", value, may_be_zero=key in _ZERO_IS_DEFAULT)
+        elif not isinstance(value, bool):
+            raise UnsupportedModel(f"rope type {kind!r}: truncate={value!r} is neither true nor false")
+
+
+def _number(what: str, value: Any, *, may_be_zero: bool = False) -> float:
+    """Raises UnsupportedModel unless it is a positive one."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not (0 < value <= _LARGEST or (may_be_zero and value == 0)):
+        raise UnsupportedModel(f"{what}={value!r} is no positive number")
+    return float(value)
 
 
 def _meaning(rope: Rope) -> tuple[Any, ...]:

@@ -29,7 +29,8 @@ def read_compressed(fields: Fields) -> Scheme:
     if groups is None or len(names) != 1:
         raise fields.refusal("config_groups", ", ".join(names), "one group")
     group = groups.inner(names[0])
-    assert group is not None
+    if group is None:
+        raise groups.refusal(names[0], None, "a description of the group")
     group.check_known("format input_activations output_activations targets weights")
     form = group.get("format") or fields.get("format")
     if form not in FORMATS:

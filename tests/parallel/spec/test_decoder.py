@@ -48,6 +48,13 @@ def test_leaves_are_the_largest_power_of_two_up_to_8_that_divides(heads: int, in
             "full attention, which the model was trained with for 262144 tokens",
         ),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types names sliding_attention"),
+        ({"layer_types": ["full_attention", "chunked_attention"]}, "layer_types names chunked_attention"),
+        ({"layer_types": 2}, "layer_types names 2"),
+        ({"architectures": "Qwen2ForCausalLM"}, "architectures='Qwen2ForCausalLM' is no list of names"),
+        ({"architectures": True}, "architectures=True is no list of names"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings='false' is not supported"),
+        ({"rms_norm_eps": "1e-6"}, "rms_norm_eps='1e-6' is no number from 0 to 1"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps=nan is no number from 0 to 1"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; 'silu' is"),
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, "by bitsandbytes, which is not supported"),
         (

@@ -210,6 +210,7 @@ def test_other_formats_are_refused_by_name(method: str) -> None:
         (packed_with() | {"ignore": ["re:*q_proj"]}, "ignore='nothing to repeat.* is not supported; regular"),
         (packed_with() | {"quantization_status": "calibration"}, "quantization_status='calibration' is not"),
         (packed_with() | {"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme="),
+        (packed_with() | {"config_groups": {"a": None}}, "config_groups.a=None is not supported; a description of"),
         (packed_with() | {"config_groups": {"a": {}, "b": {}}}, "config_groups='a, b' is not supported; one group is"),
     ],
 )
