@@ -51,7 +51,7 @@ class AdapterConfig:
     ranks: Mapping[str, int]  # of modules whose names end like that, in place of `rank`
     alphas: Mapping[str, float]  # likewise
     base: str  # the model's name where it was trained; empty if it is not told
-    targets: tuple[str, ...]  # ends of module names; empty if they are given in another form
+    targets: tuple[str, ...]  # ends of the names of modules that all have one; empty if that is not told
 
     @classmethod
     def parse(cls, text: bytes, where: str) -> "AdapterConfig":
@@ -64,6 +64,8 @@ class AdapterConfig:
             raise InvalidAdapter(f"{where} holds {type(values).__name__}, not an object")
         _check_kind(values, where)
         alpha, targets = values.get("lora_alpha", 8), values.get("target_modules") or ()
+        if values.get("exclude_modules"):
+            targets = ()  # some of them may have been left out
         return cls(
             rank=_rank(values.get("r", 8), f"{where}: r"),
             alpha=_alpha(alpha, f"{where}: lora_alpha"),
@@ -170,6 +172,8 @@ def _check_kind(values: Mapping[str, Any], where: str) -> None:
             f"{where}: init_lora_weights={start!r} means that the base model was changed too; save the adapter with "
             "path_initial_model_for_weight_conversion, which makes it one of the unchanged model"
         )
+    if not isinstance(values.get("use_rslora") or False, bool):
+        raise InvalidAdapter(f"{where}: use_rslora={values['use_rslora']!r} is neither true nor false")
     for name in sorted(values.keys() - _WITHOUT_INFLUENCE - _READ - _REFUSED.keys()):
         if values[name]:
             raise InvalidAdapter(f"{where}: {name}={values[name]!r} is not known here, and not computed")
@@ -206,9 +210,7 @@ def _patterns(values: Mapping[str, Any], kind: str, where: str) -> list[tuple[st
 
 
 def _of_module(patterns: Mapping[str, float], module: str, otherwise: float) -> float:
-    """The first that the module's name ends with; one that begins with ^ is the whole name."""
-    for pattern, value in patterns.items():
-        name = pattern.removeprefix("^")
-        if module == name or (name == pattern and module.endswith("." + name)):
-            return value
-    return otherwise
+    """The first that the module's name ends with; one that begins with ^ is the whole name. By
+    PEFT's expression, in which a dot is any character.
+    """
+    return next((value for pattern, value in patterns.items() if re.match(rf"(.*\.)?({pattern})$", module)), otherwise)

@@ -29,6 +29,9 @@ def config(**changes: object) -> AdapterConfig:
         ({"r": 8, "rank_pattern": {"layers.0.self_attn.q_proj": 4, "q_proj": 9}}, 1.5),
         ({"r": 8, "rank_pattern": {"^model.layers.0.self_attn.q_proj": 4}, "alpha_pattern": {"q_proj": 2}}, 0.5),
         ({"alpha_pattern": {"v_proj": 2}}, 1.5),
+        ({"alpha_pattern": {"q.proj": 2}}, 0.5),  # a regular expression, as in PEFT
+        ({"alpha_pattern": {"self_attn": 2, "proj": 2, "^q_proj": 2}}, 1.5),
+        ({"target_modules": ["q_proj", "k_proj"], "exclude_modules": ["k_proj"]}, 1.5),
         ({"target_modules": "all-linear", "lora_dropout": 0.1, "layers_to_transform": [0]}, 1.5),
     ],
 )
@@ -66,6 +69,7 @@ def test_a_factor_by_both_names_is_refused() -> None:
         ({"target_parameters": ["mlp.experts.gate_up_proj"]}, "target_parameters=.* is not known here"),
         ({"r": 257}, "r=257: ranks are whole numbers from 1 to 256"),
         ({"r": True}, "r=True"),
+        ({"use_rslora": 1}, "use_rslora=1 is neither true nor false"),
         ({"lora_alpha": math.inf}, "lora_alpha=inf is no number"),
         ({"lora_alpha": 10**400}, "lora_alpha=10+ is no number"),
         ({"alpha_pattern": {"q_proj": -(10**400)}}, "alpha_pattern=-10+ is no number"),
