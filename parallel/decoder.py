@@ -66,6 +66,9 @@ class Decoder:
         with Checkpoint(
             folder, config.shapes(), config.unused, self.dtype, self.device, digests, config.scheme, own
         ) as checkpoint:
+            if config.has_tied_embeddings and self.stage.is_first:
+                part = self.embedding.part
+                checkpoint.check_tied(HEAD, EMBEDDING, slice(part.start, min(part.stop, config.vocab_size)))
             self.load(checkpoint)
 
     def load_dummy_weights(self, seed: int) -> None:

@@ -16,6 +16,7 @@ from parallel.spec.published.scheme import Scheme, Shape
 from parallel.weight_files import stored_tensors
 
 DUMMY_ROWS = 1024  # rows of a dummy tensor that are drawn at once
+TIED_ROWS = 8192  # of a head and an embedding that are compared at once
 DUMMY_RANGE = 0.02 * 3**0.5  # uniform numbers up to this have the standard deviation 0.02
 
 
@@ -97,6 +98,23 @@ class Checkpoint:
         inputs = slice(None) if columns is None else columns
         parts = slice(*rows.indices(num_out)[:2]), slice(*inputs.indices(num_in)[:2])
         return LinearReader(self._stored, self.scheme, name, *parts).weight(self.dtype).to(self.device)
+
+    def check_tied(self, name: str, other: str, rows: slice) -> None:
+        """That the weight `name`, if it is there, is the same as `other` in these rows. Raises
+        InvalidCheckpoint: programs differ in which of them counts then.
+        """
+        ours, theirs = f"{name}.weight", f"{other}.weight"
+        if ours not in self.tensors:
+            return
+        is_same = self.tensors[ours].shape == self.tensors[theirs].shape
+        for start in range(rows.start, rows.stop, TIED_ROWS) if is_same else ():
+            piece = slice(start, min(start + TIED_ROWS, rows.stop))
+            is_same = is_same and torch.equal(self.read(ours, piece), self.read(theirs, piece))
+        if not is_same:
+            raise InvalidCheckpoint(
+                f"{self.tensors[ours].path}: {ours} differs from {theirs}, and config.json has "
+                "tie_word_embeddings=true; if it is the model's head, set that to false, or else remove the tensor"
+            )
 
     def _stored(self, name: str, index: Any = None) -> Tensor:
         """A part of a tensor as it is in its file, or all of it, verified meanwhile."""

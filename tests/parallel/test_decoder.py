@@ -1,16 +1,20 @@
 """A rank's shard of a model: what it holds, and what it computes of it."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ops import reference
 from parallel.decoder import Decoder
+from parallel.errors import InvalidCheckpoint
 from parallel.groups.group import Group, SingleGroup
 from parallel.groups.pipeline import Stage
 from parallel.spec import read
 from tests.parallel.ranks import CPU, run_ranks
-from tests.parallel.spec.saved import Saved, logits_in_steps, make, save_qwen2
+from tests.parallel.spec.saved import VOCAB, Saved, logits_in_steps, make, save_qwen2
 
 SINGLE = Stage(0, 1, None)
 
@@ -56,3 +60,23 @@ def test_a_rank_holds_its_own_slices_only(saved: Saved) -> None:
         return len(layers), layers[0].qkv.weight.numel(), down
 
     assert run_ranks(4, held, pp_size=2) == [(2, (32 + 32 + 32) * 128, 128 * 96 // 4)] * 8
+
+
+@pytest.mark.parametrize("num_rows", [VOCAB, VOCAB - 1])
+def test_a_tied_head_that_is_another_is_refused(saved: Saved, tmp_path: Path, num_rows: int) -> None:
+    """Transformers 5 does not tie it then, and older ones do."""
+    state = {name: tensor.clone() for name, tensor in saved.model.state_dict().items()}
+    state["lm_head.weight"] = state["lm_head.weight"][:num_rows].clone()
+    state["lm_head.weight"][num_rows - 1] += 1
+    save_file(state, tmp_path / "model.safetensors")
+
+    def load(tp: Group, pp: Group) -> str:
+        try:
+            make(Saved(str(tmp_path), saved.hf_config, saved.model), tp, pp)
+        except InvalidCheckpoint as error:
+            return str(error)
+        return ""
+
+    said = run_ranks(2, load, pp_size=2)
+    assert said[1].startswith(f"{tmp_path}/model.safetensors: lm_head.weight differs from model.embed_tokens.weight")
+    assert said[2:] == ["", ""]
