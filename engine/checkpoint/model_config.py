@@ -83,9 +83,7 @@ class ModelConfig(BaseModel):
                 vocab_size=hf_config["vocab_size"],
                 max_position_embeddings=hf_config["max_position_embeddings"],
                 torch_dtype=hf_config.get("dtype") or hf_config.get("torch_dtype") or "float32",
-                eos_token_ids=_within(
-                    _ids(generation.get("eos_token_id", hf_config.get("eos_token_id"))), hf_config["vocab_size"]
-                ),
+                eos_token_ids=_within(_end_tokens(folder, hf_config, generation), hf_config["vocab_size"]),
                 default_sampling={key: generation[key] for key in _SAMPLING_KEYS if generation.get(key) is not None},
                 hf_config=hf_config,
             )
@@ -118,16 +116,20 @@ def _quotient(numerator: Any, divisor: Any) -> Any:
     return numerator // divisor if isinstance(numerator, int) and isinstance(divisor, int) and divisor else divisor
 
 
-def _ids(value: Any) -> tuple[Any, ...]:
-    if value is None:
-        return ()
-    return tuple(value) if isinstance(value, list) else (value,)
+def _end_tokens(folder: str, hf_config: dict[str, Any], generation: dict[str, Any]) -> tuple[int, ...]:
+    """Raises InvalidConfig naming the file."""
+    name, fields = ("generation_config", generation) if "eos_token_id" in generation else ("config", hf_config)
+    value = fields.get("eos_token_id")
+    ids = () if value is None else tuple(value) if isinstance(value, list) else (value,)
+    if any(type(each) is not int for each in ids):
+        raise InvalidConfig(f"{folder}/{name}.json: eos_token_id={value!r} is no token's id, nor a list of such")
+    return ids
 
 
-def _within(token_ids: tuple[Any, ...], vocab_size: Any) -> tuple[Any, ...]:
+def _within(token_ids: tuple[int, ...], vocab_size: Any) -> tuple[int, ...]:
     """Those that the model may give, as transformers has it: -1, or one behind the logits, ends
-    nothing. What is no number is left for validation to reject.
+    nothing.
     """
     if not isinstance(vocab_size, int):
         return token_ids
-    return tuple(each for each in token_ids if not isinstance(each, int) or 0 <= each < vocab_size)
+    return tuple(each for each in token_ids if 0 <= each < vocab_size)

@@ -87,7 +87,9 @@ def _read(given: dict[str, Any], theta: Any, hf_config: dict[str, Any]) -> Rope:
     """From one of the two forms; `theta` where it names none."""
     parameters = dict(given)
     own_theta = parameters.pop("rope_theta", None)
-    theta = _number("rope_theta", own_theta if own_theta is not None else DEFAULT_THETA if theta is None else theta)
+    theta = _number(
+        "config.json: rope_theta", own_theta if own_theta is not None else DEFAULT_THETA if theta is None else theta
+    )
     old_kind = parameters.pop("type", None)
     kind = parameters.pop("rope_type", None) or old_kind or "default"
     if not isinstance(kind, str) or kind not in KINDS:

@@ -1,6 +1,7 @@
 """Config files of models are refused with the file's name, the field and the value."""
 
 import json
+import re
 
 import pytest
 
@@ -67,6 +68,14 @@ def test_defaults_that_no_request_could_have(tmp_path, generation, said):
     assert model.sampling_defaults(config.model_copy(update={"generation_config": "vllm"})) == {}
 
 
+@pytest.mark.parametrize("value", ["151645", [1, None], True])
+def test_what_is_no_end_token_names_its_file(tmp_path, value):
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": value}))
+    with pytest.raises(InvalidConfig, match=re.escape(f"/generation_config.json: eos_token_id={value!r} is no token")):
+        ModelConfig.load(str(tmp_path))
+
+
 @pytest.mark.parametrize(("named", "found"), [([31, 32, -1], (31,)), (-1, ()), (151645, ()), ([], ()), (None, ())])
 def test_an_end_token_that_the_model_cannot_give_is_none(tmp_path, named, found):
     """As in transformers; a grammar's mask has no bit for it."""
@@ -82,9 +91,9 @@ def test_an_end_token_that_the_model_cannot_give_is_none(tmp_path, named, found)
         (json.dumps(SHAPE | {"num_attention_heads": 0}), "num_attention_heads=0"),
         (json.dumps(SHAPE | {"num_key_value_heads": 3}), "num_key_value_heads=3 does not divide"),
         (json.dumps(SHAPE | {"vocab_size": -1}), "vocab_size=-1"),
-        (json.dumps(SHAPE | {"eos_token_id": "x"}), "eos_token_ids"),
-        (json.dumps(SHAPE | {"eos_token_id": 1.5}), "eos_token_ids"),
-        (json.dumps(SHAPE | {"eos_token_id": {"a": 1}}), "eos_token_ids"),
+        (json.dumps(SHAPE | {"eos_token_id": "x"}), "eos_token_id="),
+        (json.dumps(SHAPE | {"eos_token_id": 1.5}), "eos_token_id="),
+        (json.dumps(SHAPE | {"eos_token_id": {"a": 1}}), "eos_token_id="),
         ("[]", "holds list"),
         (json.dumps({"hidden_size": 8}), "is missing"),
         (None, "does not exist"),
