@@ -13,6 +13,8 @@ FORMATS = {
     "weight_scale_inv": "fp8 in blocks",
 }
 CODES = {"I8": "8-bit codes", "F8_E4M3": "float8"}  # that a `weight` may be
+BESIDE_CODES = ("weight_shape", "weight_zero_point", "weight_g_idx", "input_scale", "input_zero_point")
+NEVER_CODES = {"lm_head": "head", "model.embed_tokens": "embedding"}  # whatever quantization_config says
 PLAIN = "is not quantized"
 FIELD = "config.json's quantization_config"
 REMEDY = "take the config.json that was published with these weights"
@@ -24,6 +26,8 @@ def contradiction(name: str, dtype: str, known: Container[str], quantizes: bool)
     has a quantization_config.
     """
     linear, _, part = name.rpartition(".")
+    if quantizes and linear in NEVER_CODES and _is_of_codes(part, dtype):
+        return f"is of a quantized {NEVER_CODES[linear]}, which is not computed; one in floating point would be"
     stored = f"is in the form of {FORMATS[part]}" if part in FORMATS else None
     if part == "weight":
         stored = f"holds {CODES[dtype]}" if dtype in CODES else PLAIN
@@ -40,3 +44,7 @@ def contradiction(name: str, dtype: str, known: Container[str], quantizes: bool)
     if quantizes:
         return f"{stored}, but {FIELD} leaves {linear} as it is: {REMEDY}"
     return f"{stored}, but config.json has no quantization_config: {REMEDY}"
+
+
+def _is_of_codes(part: str, dtype: str) -> bool:
+    return part in FORMATS or part in BESIDE_CODES or (part == "weight" and dtype in CODES)

@@ -73,6 +73,17 @@ def test_it_says_what_is_stored_and_what_the_configuration_says(
     assert contradiction(f"{LINEAR}.{part}", dtype, known, quantizes) == says
 
 
+@pytest.mark.parametrize("known", [{"lm_head.weight"}, PLAIN])
+@pytest.mark.parametrize(
+    ("part", "dtype"), [("qweight", "I32"), ("weight_shape", "I64"), ("weight_scale", "BF16"), ("weight", "I8")]
+)
+def test_a_quantized_head_is_named(part: str, dtype: str, known: Set[str]) -> None:
+    """Also a tied one, of which the configuration knows no tensor."""
+    says = "is of a quantized head, which is not computed; one in floating point would be"
+    assert contradiction(f"lm_head.{part}", dtype, known | CODES, True) == says
+    assert contradiction("lm_head.weight", "BF16", known | CODES, True) is None
+
+
 def test_the_check_of_a_folder_says_it() -> None:
     scheme = read_scheme({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128}})
     assert scheme is not None
