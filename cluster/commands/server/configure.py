@@ -24,6 +24,11 @@ def configure(options: argparse.Namespace) -> tuple[tuple[ModelStart, ...], Serv
     except ValidationError as error:
         raise InvalidConfig(explain(error, [])) from None
     server.check()
+    if "engine" in values:
+        raise InvalidConfig(
+            "engine is a key of each of models, and of args in a file for serve run; options of the only model stand "
+            "beside the others"
+        )
     of_the_only = {
         "num_engines": server.num_engines,
         "num_prefill_engines": server.num_prefill_engines,

@@ -125,6 +125,7 @@ def test_mistakes_in_a_file_of_models(
             "model: m\ntensor_parallel_sizes: 2",
             "unknown key 'tensor_parallel_sizes'; did you mean 'tensor_parallel_size'?",
         ),
+        ("engine: {{model: m}}", "engine is a key of each of models, and of args in a file for serve run; options of"),
         ("[1, 2]", "{file} must map names of options to values; it holds a list"),
         ("a: b: c", "{file} is not YAML: mapping values are not allowed here"),
         ("tensor_parallel_size: 2", "model is required"),
