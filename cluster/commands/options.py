@@ -5,6 +5,7 @@ same.
 import argparse
 import types
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -12,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from cluster.download.models import fetched
 from engine.checkpoint.model_folder import resolve_paths
-from engine.config import EngineConfig, strict_yaml
+from engine.config import EngineConfig, instead_of, strict_yaml
 from engine.errors import InvalidConfig
 from engine.sizes import Size, parse_size
 
@@ -95,10 +96,18 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         elif get_origin(kind) is Literal:
             options["choices"] = get_args(kind)
             options["type"] = type(get_args(kind)[0])
+            if options["type"] is str:
+                options["type"] = partial(_word, name)
         else:
             options["type"] = kind
             options["metavar"] = {int: "N", size: "SIZE", float: "X", str: "NAME", mapping: "JSON"}[kind]
         group.add_argument(*flags, **options)
+
+
+def _word(name: str, value: str) -> str:
+    if (why := instead_of(name, value)) is not None:
+        raise argparse.ArgumentTypeError(f"{value}: {why}")
+    return value
 
 
 def engine_arguments(namespace: argparse.Namespace) -> dict[str, Any]:

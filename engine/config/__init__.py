@@ -1,7 +1,7 @@
 """The configuration: read once, frozen; unknown keys are rejected, naming the nearest known one."""
 
 from engine.config.engine import EngineConfig
-from engine.config.explaining import ABSENT, explain
+from engine.config.explaining import ABSENT, explain, instead_of
 from engine.config.fields import (
     DEFAULT_CPU_CACHE_BYTES,
     LEAST_GIB,
@@ -29,6 +29,7 @@ __all__ = [
     "Transport",
     "default_cpu_blocks",
     "explain",
+    "instead_of",
     "is_hub_name",
     "local_path",
     "remote_name",

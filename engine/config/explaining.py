@@ -1,6 +1,7 @@
 """Keys and values that cannot be, in a sentence."""
 
 import difflib
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -11,6 +12,15 @@ ABSENT = {
     "rope_scaling": "write it into config.json, in a copy of the folder",
     "rope_theta": "write it into config.json, in a copy of the folder",
 }
+
+# Likewise values, by the ends of their keys: formats of checkpoints, which config.json names.
+_PUBLISHED = ("awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors", "auto-round")
+_VALUES = {"quantization": dict.fromkeys(_PUBLISHED, "a checkpoint in this format is served without this option")}
+
+
+def instead_of(name: str, value: Any) -> str | None:
+    """What to do instead of giving a key this value of other servers'; None if it is none."""
+    return _VALUES.get(name, {}).get(value) if isinstance(value, str) else None
 
 
 def explain(error: ValidationError, known: list[str], secrets: tuple[str, ...] = ("api_key", "kv_peer_secret")) -> str:
@@ -31,4 +41,4 @@ def explain(error: ValidationError, known: list[str], secrets: tuple[str, ...] =
     message = first["msg"].removeprefix("Value error, ").replace("valid tuple", "valid list")  # as files write it
     if path.startswith(secrets) or not path:
         return f"{path}: {message}".removeprefix(": ")
-    return f"{path}={first['input']!r}: {message}"
+    return f"{path}={first['input']!r}: {instead_of(str(first['loc'][-1]), first['input']) or message}"

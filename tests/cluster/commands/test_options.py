@@ -53,6 +53,13 @@ def test_a_mapping_is_json(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"argument --speculative-config: {said}" in capsys.readouterr().err
 
 
+def test_a_value_of_other_servers_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed("--quantization", "gptq_marlin")
+    said = "argument --quantization: gptq_marlin: a checkpoint in this format is served without this option"
+    assert said in capsys.readouterr().err
+
+
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["serve", "--help"])

@@ -14,6 +14,7 @@ from tests.engine.support.workloads import DEMO
         ({"tensor_parallel_size": 0}, "tensor_parallel_size=0"),
         ({"dtype": "int3"}, "dtype='int3'"),
         ({"quantization": "int3"}, "quantization='int3': Input should be 'int8', 'int4' or 'fp8'"),
+        ({"quantization": "awq"}, "quantization='awq': a checkpoint in this format is served without this option"),
         ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization=1.5"),
         ({"kv_offloading_path": "/kept", "kv_offloading_path_size": float("inf")}, "kv_offloading_path_size=inf"),
         ({"kv_offloading_path": "/kept", "kv_offloading_path_size": 1e300}, "kv_offloading_path_size=1e+300: Input"),
