@@ -29,6 +29,7 @@ from tests.engine.support.able import able_tokenizer
 
 DEMO = ROOT / "configs" / "demo"
 FOUR_RANKS = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
+ANY_QUEUE = {"max_num_queued_reqs": 0, "max_num_queued_tokens": 0}  # where nothing is to be refused
 MANY = 1000  # restarts and attempts: what is measured is what a fault does, not how many are borne
 
 

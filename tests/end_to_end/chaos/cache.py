@@ -8,7 +8,7 @@ from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import ChaosRequest, make_requests
 from cluster.chaos.run import undisturbed
 from cluster.chaos.transcript import Transcript
-from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, running
+from tests.end_to_end.chaos.app import ANY_QUEUE, FOUR_RANKS, app_args, running
 from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.run import Load
 
@@ -24,7 +24,7 @@ def starve(options: Options) -> Report:
     with running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
         requests, expected = asyncio.run(_ask(app.url, load))
     small = {"num_gpu_blocks_override": int(SHARE * demand), "kv_cache_memory_bytes": None}
-    with running(app_args(FOUR_RANKS | small, recovers=options.recovers, max_queue_seconds=0)) as app:
+    with running(app_args(FOUR_RANKS | ANY_QUEUE | small, recovers=options.recovers, max_queue_seconds=0)) as app:
         streams = asyncio.run(_ask_again(app.url, load, requests))
         (stats,) = app.stats()
     preemptions = stats["num_preemptions_swap"] + stats["num_preemptions_recompute"]

@@ -14,7 +14,7 @@ from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import ChaosRequest, make_requests
 from cluster.chaos.run import undisturbed
-from tests.end_to_end.chaos.app import FOUR_RANKS, App, app_args, running
+from tests.end_to_end.chaos.app import ANY_QUEUE, FOUR_RANKS, App, app_args, running
 from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.run import POLL_SECONDS
 
@@ -31,7 +31,7 @@ def drop_clients(options: Options) -> Report:
     blocks are free, and the gateway has no request and no task that it had not before.
     """
     num = options.pick(options.streams, 2000, 120)
-    with running(app_args(FOUR_RANKS, recovers=options.recovers, max_queue_seconds=0)) as app:
+    with running(app_args(FOUR_RANKS | ANY_QUEUE, recovers=options.recovers, max_queue_seconds=0)) as app:
         before = gateway(app)
         report = asyncio.run(_drop(app.url, num, options.seed))
         begin = time.monotonic()

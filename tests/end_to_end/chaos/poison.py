@@ -9,7 +9,7 @@ from typing import Any
 from cluster.chaos.client import ChaosClient
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import ChaosRequest
-from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, injected, running
+from tests.end_to_end.chaos.app import ANY_QUEUE, FOUR_RANKS, app_args, injected, running
 from tests.end_to_end.chaos.freezes import num_recoveries
 from tests.end_to_end.chaos.injected.sitecustomize import EXIT, RAISE
 from tests.end_to_end.chaos.options import QUICK_STREAMS, Options
@@ -52,7 +52,7 @@ def poison_forms(options: Options) -> Report:
     bodies += [_asked(_tool(form["guided_json"])) for form in hostile() if isinstance(form.get("guided_json"), dict)]
     bodies = bodies[:: 6 if options.quick else 1]
     load = Load(options.pick(options.streams, NEIGHBOURS, QUICK_STREAMS), seed=options.seed)
-    with running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
+    with running(app_args(FOUR_RANKS | ANY_QUEUE, recovers=options.recovers)) as app:
         deliver = _send_forms(app.url, bodies)
         report = asyncio.run(disturbed("T12-form", app.url, load, num_faults=len(bodies), deliver=deliver))
         report.figures["restarts"] = restarts = num_recoveries(app)
@@ -94,7 +94,7 @@ def _send_forms(url: str, bodies: list[dict[str, Any]]) -> Deliver:
 def _poison(name: str, body: dict[str, Any], num_faults: int, max_restarts: int, options: Options) -> Report:
     load = Load(options.pick(options.streams, NEIGHBOURS, QUICK_STREAMS), seed=options.seed)
     # Steps that fail again and again make all wait: no neighbour is to be refused for that.
-    args = app_args(FOUR_RANKS, recovers=options.recovers, max_queue_seconds=0)
+    args = app_args(FOUR_RANKS | ANY_QUEUE, recovers=options.recovers, max_queue_seconds=0)
     with injected(INJECTED), running(args) as app:
         deliver = _send(app.url, body, num_faults)
         report = asyncio.run(disturbed(name, app.url, load, num_faults=num_faults, deliver=deliver))
