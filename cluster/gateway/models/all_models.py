@@ -9,7 +9,7 @@ from cluster.api.errors import ApiError
 from cluster.api.service import NOBODY, Arriving
 from cluster.gateway.gateway import Gateway
 from cluster.gateway.models.trace import write_trace
-from cluster.metrics.text import MergedFamilies, render
+from cluster.metrics.text import FigureFamilies, MergedFamilies, render
 from engine.admission.queue_limits import Load, Room
 from engine.errors import Overloaded
 from engine.request import NO_KEY, Share
@@ -92,8 +92,10 @@ class AllModels:
         return {replica: pids for each in told for replica, pids in each.items()}
 
     def figures(self) -> MergedFamilies:
-        """All that this process knows."""
-        return MergedFamilies([gateway.monitoring.figures() for gateway in self._gateways])
+        """All that this process knows. A model that has had no engine yet has none."""
+        known = [gateway.monitoring.figures() for gateway in self._gateways]
+        none = [FigureFamilies({("squadron:engines", ()): 0.0}, {}, name) for name in self._awaited]
+        return MergedFamilies([*known, *none])
 
     async def metrics(self) -> bytes:
         """All metrics, for operators' monitoring; see `Monitoring`."""

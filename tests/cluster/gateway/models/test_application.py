@@ -64,6 +64,13 @@ def served(name: str, store: Store | None = None) -> Served:
     return Served(model, gateway, observers, loading)
 
 
+def told_engines(application: ServedApplication) -> dict[str, float]:
+    """How many each model has, by the figures."""
+    (family,) = [each for each in application.gateways.figures().collect() if each.name == "squadron:engines"]
+    assert len({sample.labels["model_name"] for sample in family.samples}) == len(family.samples)
+    return {sample.labels["model_name"]: sample.value for sample in family.samples}
+
+
 async def test_a_model_joins_once_it_has_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COLLECTS, "0")
     has_engine = asyncio.Event()
@@ -79,8 +86,10 @@ async def test_a_model_joins_once_it_has_an_engine(monkeypatch: pytest.MonkeyPat
         assert application.models["second"].service is application.served[0].gateway
         with pytest.raises(Unavailable, match="The model first has no engine yet"):
             application.models.find({})
+        assert told_engines(application) == {"first": 0, "second": 0}  # an alert has to see that there is none
         has_engine.set()
         await application.wait_for_all()
+        assert told_engines(application) == {"first": 0, "second": 0}
         assert [each.model.name for each in application.models] == ["first", "second"]
         assert application.models.find({}) is application.served[1].model
     finally:
