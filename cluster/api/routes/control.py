@@ -2,6 +2,7 @@
 parameters; of all models, or of the one that `model` names.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from cluster.api.errors import ApiError
-from cluster.api.models.controls import Control, Controller
+from cluster.api.models.controls import Control
 from cluster.api.models.model import Models
 from cluster.api.requests.fields import as_brief_json
 from cluster.api.routes.answer import READ, json_response
@@ -46,23 +47,31 @@ def add_routes(router: APIRouter, models: Models) -> None:
 
 
 async def _do(models: Models, request: Request, what: Control, *arguments: Any, told: dict[str, Any]) -> Response:
-    for controller in _controllers(models, request):
-        await controller.control(what, *arguments)
+    """Those that have an engine do it first. Raises Unavailable for one that has had none yet."""
+    there = {served.model.name for served in models}
+    for name in sorted(_names(models, request), key=lambda name: name not in there):
+        controller = models[name].controller
+        if controller is not None:
+            await controller.control(what, *arguments)
     return json_response(msgspec.json.encode(told))
 
 
 async def _state(models: Models, request: Request, name: str) -> Response:
-    states = [await controller.state() for controller in _controllers(models, request)]
+    """Of all that have an engine, or of the one that is named."""
+    named = request.query_params.get("model")
+    chosen = models if named is None else [models[each] for each in _names(models, request)]
+    states = [await served.controller.state() for served in chosen if served.controller is not None]
     return json_response(msgspec.json.encode({name: any(state[name] for state in states)}))
 
 
-def _controllers(models: Models, request: Request) -> list[Controller]:
+def _names(models: Models, request: Request) -> Sequence[str]:
     """Of all models, or of the one that is named. Raises ApiError."""
     name = request.query_params.get("model")
-    found = [served.controller for served in models if name in (None, served.model.name)]
-    if not found:
+    if name is None:
+        return models.own_names
+    if name not in models.own_names:
         raise ApiError(404, f"There is no model {as_brief_json(name)} here", code="model_not_found", param="model")
-    return [controller for controller in found if controller is not None]
+    return (name,)
 
 
 def _mode(request: Request) -> str:

@@ -57,6 +57,30 @@ def test_what_engines_are_told() -> None:
     assert {"/sleep", "/wake_up", "/pause", "/resume", "/is_sleeping", "/is_paused"} <= paths.keys()
 
 
+def test_a_model_that_has_no_engine_yet_is_not_passed_over() -> None:
+    """The others do it, and the caller learns that one has not."""
+    service: Any = ScriptedService()
+    second, first = Controller(), Controller()
+    models = Models(names=["first", "second"])
+
+    def join(name: str, controller: Controller) -> None:
+        models.add(ServedModel(Model(name=name, max_model_len=64, vocab_size=100), service, None, controller))
+
+    join("second", second)
+    app = build(service, models, HttpOptions(enable_sleep_mode=True))
+    client = TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 1))
+    for path in ("/pause?mode=keep", "/pause?mode=keep&model=first"):
+        answer = client.post(path)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
+        assert answer.json()["error"]["message"] == "The model first has no engine yet"
+    assert second.told == [("pause", "keep")]
+    assert client.get("/is_paused").json() == {"is_paused": True}
+    assert client.get("/is_paused?model=first").status_code == 503
+    join("first", first)
+    assert client.post("/pause?mode=keep").status_code == 200
+    assert first.told == [("pause", "keep")]
+
+
 @pytest.mark.parametrize(
     ("path", "status", "param"),
     [
