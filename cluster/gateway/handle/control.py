@@ -143,7 +143,14 @@ def _changes(models: Models, method: str, request: Any) -> Changes:
 
 
 def _controller(models: Models, fields: dict[str, Any]) -> Changes:
-    """Raises InvalidRequest, ApiError."""
+    """Of the model that is named, which has to be one. Raises InvalidRequest, ApiError."""
+    name = fields.get("model")
+    if name is not None and not isinstance(name, str):
+        raise InvalidRequest(f"model is a text, got {type(name).__name__}", param="model", code="invalid_type")
+    shares = models.aliases[name].shares if name in models.aliases else ()
+    if len(shares) > 1:
+        meant = ", ".join(model for model, _ in shares)
+        raise InvalidRequest(f"model={name!r} is an alias of several models; name one of {meant}", param="model")
     controller = models[find_model(fields, models).name].controller
     assert isinstance(controller, Changes)
     return controller

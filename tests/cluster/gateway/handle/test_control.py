@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cluster.api.models.aliases import Alias
 from cluster.api.models.model import Model, Models, ServedModel
 from cluster.gateway.engines.changes import Changes
 from cluster.gateway.handle import control
@@ -34,7 +35,10 @@ class Engines:
 def models_of(engines: Any) -> Models:
     service: Any = None
     controller = Changes(engines, list, patience=1.0)
-    return Models([ServedModel(Model(name="m", max_model_len=8, vocab_size=8), service, None, controller)])
+    served = [
+        ServedModel(Model(name=name, max_model_len=8, vocab_size=8), service, None, controller) for name in ("m", "n")
+    ]
+    return Models(served, aliases={"both": Alias((("m", 1.0), ("n", 1.0))), "other name": Alias((("n", 1.0),))})
 
 
 @pytest.mark.parametrize(
@@ -50,6 +54,9 @@ def models_of(engines: Any) -> Models:
         ({"path": "/new", "version": 7}, "version", "invalid_value"),
         ({"path": "/new", "mode": ["wait"]}, "mode", "invalid_value"),
         ({"path": "/new", "model": "other"}, "model", "model_not_found"),
+        ({"path": "/new", "model": 1}, "model", "invalid_type"),  # not the first model's
+        ({"path": "/new", "model": ["n"]}, "model", "invalid_type"),
+        ({"path": "/new", "model": "both"}, "model", "invalid_value"),  # nor one of these by chance
         ({"path": "/new", "folder": "/new"}, "folder", "unknown_parameter"),
     ],
 )
@@ -70,6 +77,8 @@ async def test_updates_that_are_refused(request_: Any, param: str | None, code: 
         ("wake_up", {"tags": "weights"}, "tags"),
         ("wake_up", {"tags": [["weights"]]}, "tags"),
         ("resume", {"mode": "keep"}, "mode"),
+        ("sleep", {"model": 1}, "model"),
+        ("sleep", {"model": "both"}, "model"),
     ],
 )
 async def test_controls_that_are_refused(what: Any, request_: Any, param: str) -> None:
