@@ -27,7 +27,7 @@ PEAK, MOST = 6.0, 12  # engines
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--max-engines", type=int, default=MOST)
-    parser.add_argument("--peak", type=float, default=PEAK, help="engines that the load would fill at noon")
+    parser.add_argument("--peak", type=float, default=PEAK, help="engines that the load would fill at 14:00")
     parser.add_argument("--target-load", type=float, default=0.7)
     parser.add_argument("--standby-engines", type=int, default=0)
     options = parser.parse_args()

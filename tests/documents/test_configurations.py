@@ -2,6 +2,7 @@
 server.
 """
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from cluster.cli import _parser
 from cluster.commands.server.configure import application, configure
 from cluster.launch.config.app_config import AppConfig, read_app_config
 from cluster.launch.config.model_config import Autoscaling
+from cluster.launch.replicas import DRAIN_SECONDS
 from cluster.llm import LLM
 from engine.sampling_params import SamplingParams
 from tests.benchmarks import bench_autoscaling
@@ -70,3 +72,18 @@ def test_the_day_of_autoscaling_is_what_the_policy_makes_of_it() -> None:
     engines = bench_autoscaling.simulate(Autoscaling(max_engines=bench_autoscaling.MOST), loads)
     shown = snippet("docs/autoscaling.md", "o: engines").text
     assert shown.splitlines() == bench_autoscaling.plot(loads, engines)
+    hour = 3600 // bench_autoscaling.TICK
+    assert "six engines at 14:00" in words("docs/autoscaling.md")
+    assert loads[14 * hour] == bench_autoscaling.PEAK == 6 > max(loads[12 * hour], loads[16 * hour])
+    assert f"It takes {sum(engines) / hour:.0f} engine hours; twelve" in words("docs/autoscaling.md")
+
+
+@pytest.mark.parametrize("page", ["docs/one-node.md", "docs/production.md"])
+def test_how_long_a_server_that_ends_finishes_what_runs(page: str) -> None:
+    assert re.findall(r"finishes (?:them|what runs) (.+?)[ .,|]*(?:All|\|)", words(page)) == [
+        f"for {DRAIN_SECONDS:g} s"
+    ]
+
+
+def words(page: str) -> str:
+    return " ".join((ROOT / page).read_text(encoding="utf-8").split())
