@@ -80,9 +80,11 @@ class Chooser(Protocol):
 
 
 class RoundRobin:
-    def __init__(self, connected: Connected) -> None:
+    """Each gateway begins somewhere else: in step, all would send to the same engine at once."""
+
+    def __init__(self, connected: Connected, gateway: int) -> None:
         self._connected = connected
-        self._next = random.Random(len(connected.known)).randrange(len(connected.known))
+        self._next = random.Random(gateway).randrange(len(connected.known))
 
     def begin(self, request: Request) -> ChannelCall | None:
         self._next = (self._next + 1) % len(self._connected.known)
@@ -90,11 +92,13 @@ class RoundRobin:
 
 
 class PowerOfTwo:
-    """The one with less to do of two that are drawn, as Serve's router does."""
+    """The one with less to do of two that are drawn, as Serve's router does; each gateway draws
+    others.
+    """
 
-    def __init__(self, connected: Connected) -> None:
+    def __init__(self, connected: Connected, gateway: int) -> None:
         self._connected = connected
-        self._draw = random.Random(1)
+        self._draw = random.Random(gateway)
 
     def begin(self, request: Request) -> ChannelCall | None:
         drawn = self._draw.sample(self._connected.known, 2)
@@ -115,7 +119,7 @@ class Gateway:
         self.connected = Connected(num_engines)
         choosers: dict[str, Any] = {"round robin": RoundRobin, "power of two": PowerOfTwo}
         self._calling = Calling(Uncounted(), self.connected)  # type: ignore[arg-type]
-        self._chooser: Chooser = choosers[kind](self.connected) if kind in choosers else self._calling
+        self._chooser: Chooser = choosers[kind](self.connected, index) if kind in choosers else self._calling
         self.seconds = 0.0  # of decisions
         self.num_remembered = 0
         self.tells = kind in ("squadron", "without losses")

@@ -126,9 +126,7 @@ def main() -> None:
         f"{options.engines} engines, {options.gateways} gateways, {options.streams} streams; "
         f"times in seconds, processor time of a gateway for a request in us, kB a second to each gateway"
     )
-    print(
-        f"{'load':18} {'by':13}   hits first p50       p99      tok/s       us remembered  mess./s     kB/s", flush=True
-    )
+    print(HEADING, flush=True)
     for number in range(len(list(loads(0)))):
         for kind in options.kinds:
             load = list(loads(3))[number]
