@@ -123,8 +123,13 @@ class Gateway:
         return [f"{report.replica}: {report.problem}" for report in reports]
 
     async def deep_health(self) -> list[str]:
-        """As `health`, after every replica has generated a token."""
-        return await self.health() or await self._engines.probe()
+        """As `health`, after every replica has generated a token. Where requests start the first
+        one, it is well that there is none.
+        """
+        problems = await self.health()
+        if problems or not self._connections.reports():
+            return problems
+        return await self._engines.probe()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run it in the background, until it ends or the gateway is closed."""

@@ -124,6 +124,9 @@ class Replicas:
     async def kill(self, replica: str) -> None:
         self.killed.append(replica)
 
+    async def probe(self) -> list[str]:
+        return [] if self.replicas else ["no engine replica is there"]
+
     async def ask(self, question: str, *args: Any) -> list[Any]:
         return [WHY if replica.requests and args == (replica.requests[-1].id,) else None for replica in self.replicas]
 
@@ -164,7 +167,8 @@ def report(replica: str, problem: str | None = None) -> EngineReport:
 async def test_a_server_without_engines_is_well_if_requests_start_one(make_gateway) -> None:
     """Otherwise a load balancer would never send it the request that does."""
     assert await (await make_gateway()).health() == ["no engine replica is there"]
-    assert await (await make_gateway(starts_for_requests=True)).health() == []
+    idle = await make_gateway(starts_for_requests=True)
+    assert (await idle.health(), await idle.deep_health()) == ([], [])
 
 
 async def test_many_streams_over_one_connection(make_gateway) -> None:

@@ -135,4 +135,5 @@ def test_none_until_somebody_asks() -> None:
         expected = ask(url, QUESTIONS[0])
         wait_until(lambda: num_engines(url) == 0, "an engine stays that has nothing to do")
         assert httpx.get(f"{url}/health").status_code == 200  # or a load balancer would send no more requests
+        assert httpx.get(f"{url}/health/deep", timeout=SECONDS).status_code == 200
         assert ask(url, QUESTIONS[0]) == expected
