@@ -31,14 +31,18 @@ UCX_TRANSPORTS = {"NIXL, what UCX finds": None, "NIXL, UCX's TCP": "tcp"}  # UCX
 
 
 def measured(folder: Path, asked: argparse.Namespace, *, uses_nixl: bool) -> float:
-    """Bytes a second."""
+    """Bytes a second. Raises ValueError if a block does not come."""
+    size = HEADER_BYTES + asked.bytes
     own = Peers(SECRET, uses_nixl=uses_nixl)
     with served_apart(folder) as served, ThreadPoolExecutor(asked.threads) as threads:
 
         def fetch(until: float) -> int:
             num_bytes = 0
             while not num_bytes or time.monotonic() < until:
-                num_bytes += len(own.fetch(served.address, NAME, HEADER_BYTES + asked.bytes) or b"")
+                data = own.fetch(served.address, NAME, size)
+                if data is None:
+                    raise ValueError(f"no block of {size:,} bytes came from {served.address}")
+                num_bytes += len(data)
             return num_bytes
 
         list(threads.map(fetch, [0.0] * 4 * asked.threads))  # connections, and memory that is touched
