@@ -136,7 +136,11 @@ class Gateway:
         self._connections.spawn(work)
 
     async def try_adapter(self, adapter: Adapter) -> list[str]:
-        """Have every replica generate a token with the adapter; returns one line per failure."""
+        """Have every replica generate a token with the adapter; returns one line per failure. Where
+        requests start the first replica, so does this. Raises Unavailable if none starts.
+        """
+        if self._starts_for_requests and not self._connections.reports():
+            await self._replicas.any.ask("tokenizer_settings")
         return await self._engines.probe(adapter)
 
     async def engines(self) -> list[dict[str, Any]]:

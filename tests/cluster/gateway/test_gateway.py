@@ -20,7 +20,7 @@ from cluster.replica.refusals.refusal import Refusal
 from engine.errors import EngineDead, FingerprintChanged, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.records.stats import EngineStats
-from engine.request import Request
+from engine.request import Adapter, Request
 from engine.sampling_params import SamplingParams
 from tests.engine.support.objects import num_objects_of
 
@@ -124,8 +124,12 @@ class Replicas:
     async def kill(self, replica: str) -> None:
         self.killed.append(replica)
 
-    async def probe(self) -> list[str]:
+    async def probe(self, adapter: Adapter | None = None) -> list[str]:
         return [] if self.replicas else ["no engine replica is there"]
+
+    async def ask_any(self, question: str, *args: Any) -> None:
+        """As Serve, which starts a replica for it."""
+        self.replicas = self.replicas or [Replica()]
 
     async def ask(self, question: str, *args: Any) -> list[Any]:
         return [WHY if replica.requests and args == (replica.requests[-1].id,) else None for replica in self.replicas]
@@ -169,6 +173,13 @@ async def test_a_server_without_engines_is_well_if_requests_start_one(make_gatew
     assert await (await make_gateway()).health() == ["no engine replica is there"]
     idle = await make_gateway(starts_for_requests=True)
     assert (await idle.health(), await idle.deep_health()) == ([], [])
+
+
+async def test_an_engine_starts_for_an_adapter(make_gateway) -> None:
+    """Which is told to be sent again while there is none, and would never be tried."""
+    adapter = Adapter("tone", "/adapters/tone", "00", 8)
+    assert await (await make_gateway()).try_adapter(adapter) == ["no engine replica is there"]
+    assert await (await make_gateway(starts_for_requests=True)).try_adapter(adapter) == []
 
 
 async def test_many_streams_over_one_connection(make_gateway) -> None:
