@@ -71,6 +71,8 @@ class Clients:
         data = self._connections[number].recv(1 << 16)
         if not data:
             raise ConnectionError("a stream ended early")
+        if number not in self._tails and not data.startswith(b"HTTP/1.1 200 "):
+            raise ConnectionError(f"a request was refused: {data[:200]!r}")
         self._tails[number] = (self._tails.get(number, b"") + data)[-len(END) :]
         return data
 
