@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from parallel.errors import InvalidCheckpoint
-from parallel.spec.decoder import DecoderConfig
+from parallel.spec.decoder import EMBEDDING, HEAD, DecoderConfig
 from parallel.spec.published.scheme import Shape
 from parallel.spec.stored import as_the_model_names, check_form, check_names, refuse_published
 from parallel.weights import is_finite
@@ -50,16 +50,25 @@ class GivenTensors:
 
     def whole(self, name: str) -> Tensor:
         """As it was given, on the CPU."""
-        value = self._tensors[self._keys[name]]
-        try:
-            tensor = torch.as_tensor(value).detach().cpu()
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InvalidCheckpoint(f"{name} is no tensor but {type(value).__name__}: {error}") from None
+        tensor = self._given(name)
         check_form(name, tensor.shape, _name(tensor.dtype), self._shapes[name])
         return tensor
 
+    def _given(self, name: str) -> Tensor:
+        value = self._tensors[self._keys[name]]
+        try:
+            return torch.as_tensor(value).detach().cpu()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InvalidCheckpoint(f"{name} is no tensor but {type(value).__name__}: {error}") from None
+
     def verify(self) -> str:
-        """Read all of them; a digest of names, shapes and numbers, in hexadecimal."""
+        """Read all of them; a digest of names, shapes and numbers, in hexadecimal. Raises
+        InvalidCheckpoint for a tied head, too, that is not the embedding: it would have no effect.
+        """
+        head, embedding = f"{HEAD}.weight", f"{EMBEDDING}.weight"
+        is_tied = head in self._keys.keys() - self._shapes.keys()
+        if is_tied and not torch.equal(self._given(head), self.whole(embedding)):
+            raise InvalidCheckpoint(f"{head} differs from {embedding}, to which the model's head is tied")
         with ThreadPoolExecutor(max(torch.get_num_threads(), 1)) as threads:
             digests = list(threads.map(self._verify, sorted(self._shapes)))
         return sha256("".join(digests).encode()).hexdigest()[:16]

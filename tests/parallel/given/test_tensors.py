@@ -48,6 +48,18 @@ def test_a_model_without_its_prefix() -> None:
     assert GivenTensors(short, SHAPES, set(), torch.bfloat16, CPU).verify() == given()[0].verify()
 
 
+def test_a_tied_head_is_the_embedding() -> None:
+    source, tensors = given()
+    embedding = tensors["model.embed_tokens.weight"]
+    assert given(lm_head_weight=embedding.clone())[0].verify() == source.verify()
+    other = embedding.clone()
+    other[3, 5] += 1
+    with pytest.raises(InvalidCheckpoint, match=r"^lm_head.weight differs from model.embed_tokens.weight, to which"):
+        given(lm_head_weight=other)[0].verify()
+    with pytest.raises(InvalidCheckpoint, match=r"^lm_head.weight is no tensor but str"):
+        given(lm_head_weight="the same")[0].verify()
+
+
 def test_what_is_refused() -> None:
     _, tensors = given()
     lacking = {"model.norm.weight": tensors["model.norm.weight"]}
