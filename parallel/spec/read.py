@@ -19,6 +19,10 @@ REQUIRED = (
     "vocab_size",
 )
 
+# Layers, or experts of all layers, that a config.json may name: each of them is described before
+# any is looked for. The largest models published have 12,000.
+MAX_PARTS = 100_000
+
 # Fields that change what is computed, and the supported values; the first is the default.
 Supported = dict[str, tuple[Any, ...]]
 SUPPORTED: Supported = {
@@ -41,11 +45,10 @@ def read_decoder(
     in addition to SUPPORTED.
     """
     require_integers(hf_config, REQUIRED)
-    for name, values in (SUPPORTED | (supported or {})).items():
-        if hf_config.get(name, values[0]) not in values:
-            raise UnsupportedModel(f"config.json: {name}={hf_config[name]!r} is not supported; {values[0]!r} is")
+    _check_supported(hf_config, SUPPORTED | (supported or {}))
     _check_attention(hf_config)
     num_heads, num_layers = hf_config["num_attention_heads"], hf_config["num_hidden_layers"]
+    _check_size(num_layers, moe)
     num_kv_heads = hf_config.get("num_key_value_heads") or num_heads
     if num_heads % num_kv_heads:
         raise UnsupportedModel(f"config.json: {num_heads} heads cannot share {num_kv_heads} key-value heads evenly")
@@ -107,6 +110,19 @@ def require_integers(hf_config: dict[str, Any], names: tuple[str, ...]) -> None:
     if wrong:
         values = ", ".join(f"{name}={hf_config.get(name)!r}" for name in wrong)
         raise UnsupportedModel(f"config.json: {values} must be given as positive integers")
+
+
+def _check_supported(hf_config: dict[str, Any], supported: Supported) -> None:
+    for name, values in supported.items():
+        if hf_config.get(name, values[0]) not in values:
+            raise UnsupportedModel(f"config.json: {name}={hf_config[name]!r} is not supported; {values[0]!r} is")
+
+
+def _check_size(num_layers: int, moe: MoEShape | None) -> None:
+    num_experts = 1 if moe is None else moe.num_experts
+    if num_layers * num_experts > MAX_PARTS:
+        times = "" if moe is None else f" times {num_experts} experts"
+        raise UnsupportedModel(f"config.json: num_hidden_layers={num_layers}{times} is above {MAX_PARTS}, the limit")
 
 
 def _check_attention(hf_config: dict[str, Any]) -> None:

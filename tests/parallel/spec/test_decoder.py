@@ -61,6 +61,7 @@ def test_leaves_are_the_largest_power_of_two_up_to_8_that_divides(heads: int, in
             {"intermediate_size": None, "vocab_size": "many"},
             "intermediate_size=None, vocab_size='many' must be given as positive integers",
         ),
+        ({"num_hidden_layers": 10**30}, f"num_hidden_layers={10**30} is above 100000, the limit"),
         ({"num_key_value_heads": 4}, "14 heads cannot share 4 key-value heads evenly"),
         ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, "rope type 'longrope' is not supported"),
     ],

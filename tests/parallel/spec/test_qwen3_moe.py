@@ -22,6 +22,7 @@ def test_experts_are_read_by_either_name(field: str) -> None:
         ({"attention_bias": True}, "attention_bias=True is not supported; False is"),
         ({"num_experts": None}, "num_experts=None must be given"),
         ({"num_experts": 0}, "num_experts=0 must be given as positive integers"),
+        ({"num_experts": 10**9}, f"num_hidden_layers=24 times {10**9} experts is above 100000, the limit"),
         ({"num_experts": 7}, "num_experts_per_tok=8 exceeds num_experts=7"),
         ({"norm_topk_prob": "yes"}, "norm_topk_prob='yes' is neither true nor false"),
         ({"decoder_sparse_step": 0}, "decoder_sparse_step=0 is no positive integer"),
