@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cluster.api.error_shapes import NO_THREADS
+
 HANG_SECONDS = 5.0  # to an answer's last byte
 CANARY_EVERY = 100  # inputs
 TOLD = {"server_overloaded", "deadline_exceeded"}  # codes of statuses from 500 on that are no failure
@@ -160,6 +162,8 @@ def read_error(body: bytes) -> dict[str, Any] | None:
         ]
     except (ValueError, TypeError, KeyError):
         return None
-    is_whole = set(error) == {"message", "type", "param", "code"} and all(isinstance(text, str) for text in texts)
+    details = {"details"} if error["code"] == NO_THREADS else set()
+    is_whole = set(error) - details == {"message", "type", "param", "code"}
+    is_whole = is_whole and all(isinstance(text, str) for text in texts)
     types = ANTHROPICS if answer.get("type") == "error" else TYPES
     return error if is_whole and error["message"] and error["type"] in types else None
