@@ -16,11 +16,10 @@ from schemathesis import GenerationMode
 from tests.cluster.api.test_fuzz import FIELDS, messages, values
 from tests.end_to_end.fuzz import tools
 from tests.end_to_end.fuzz.forms import forms, hostile
-from tests.end_to_end.fuzz.judge import HANG_SECONDS, Judge
+from tests.end_to_end.fuzz.judge import GIVEN_UP_SECONDS, Judge
 
 ROUTES = ("/v1/chat/completions", "/v1/completions")
 A_FEW = 5  # inputs
-GIVEN_UP_SECONDS = 4 * HANG_SECONDS
 ASKED = {"messages": [{"role": "user", "content": "Hello?"}]}
 MOST = {
     **{"max_tokens": 4, "max_completion_tokens": 4, "max_output_tokens": 4, "min_tokens": 4},
@@ -43,7 +42,7 @@ class Drawn:
         """About so many inputs, divided among the routes that take a body, and a few for the
         others.
         """
-        document = requests.get(f"{self._url}/openapi.json", timeout=HANG_SECONDS).json()
+        document = requests.get(f"{self._url}/openapi.json", timeout=GIVEN_UP_SECONDS).json()
         operations = [result.ok() for result in schemathesis.openapi.from_dict(document).get_all_operations()]
         num_posts = sum(operation.method == "post" for operation in operations)
         for operation in operations:

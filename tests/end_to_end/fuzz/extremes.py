@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from tests.end_to_end.fuzz.judge import HANG_SECONDS, Judge
+from tests.end_to_end.fuzz.judge import GIVEN_UP_SECONDS, Judge
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 H2C = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQCAAAAAAIAAAAA"}
@@ -112,7 +112,7 @@ class Extremes:
             connection.close()
 
     def _raw(self, name: str, sent: bytes) -> None:
-        with socket.create_connection((self._host, self._port), timeout=2 * HANG_SECONDS) as connection:
+        with socket.create_connection((self._host, self._port), timeout=GIVEN_UP_SECONDS) as connection:
             began = time.monotonic()
             try:
                 connection.sendall(sent)

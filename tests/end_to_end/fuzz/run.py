@@ -7,7 +7,7 @@ from schemathesis import GenerationMode
 
 from tests.end_to_end.fuzz.drawn import Drawn
 from tests.end_to_end.fuzz.extremes import Extremes
-from tests.end_to_end.fuzz.judge import CANARY_EVERY, HANG_SECONDS, Judge
+from tests.end_to_end.fuzz.judge import CANARY_EVERY, GIVEN_UP_SECONDS, Judge
 from tests.end_to_end.fuzz.series import SeriesCheck
 
 
@@ -38,7 +38,7 @@ class Canary:
 
     def _ask(self) -> str:
         body = {"prompt": "What is 2 + 2?", "max_tokens": 8, "temperature": 0, "logprobs": 1}
-        answer = self._session.post(f"{self._url}/v1/completions", json=body, timeout=4 * HANG_SECONDS)
+        answer = self._session.post(f"{self._url}/v1/completions", json=body, timeout=GIVEN_UP_SECONDS)
         answer.raise_for_status()
         return str(answer.json()["choices"])
 

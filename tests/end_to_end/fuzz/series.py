@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cluster.api.edge.counting import METHODS
 from cluster.launch.packages import ROOT
 from cluster.metrics.counters import OTHER
-from tests.end_to_end.fuzz.judge import HANG_SECONDS, Judge
+from tests.end_to_end.fuzz.judge import GIVEN_UP_SECONDS, Judge
 
 Series = tuple[str, tuple[tuple[str, str], ...]]  # name, and labels with their values
 OF_A_LIST = ("le", "finished_reason", "cause", "phase", "source", "direction")  # labels with values of our own
@@ -21,7 +21,7 @@ class SeriesCheck:
     def __init__(self, url: str, judge: Judge) -> None:
         self._url = url
         self._judge = judge
-        document = requests.get(f"{url}/openapi.json", timeout=HANG_SECONDS).json()
+        document = requests.get(f"{url}/openapi.json", timeout=GIVEN_UP_SECONDS).json()
         self._routes = {*document["paths"], "/openapi.json", OTHER}
         self._before = self._read()
         self._known = {value for _, labels in self._before for _, value in labels}
@@ -51,7 +51,7 @@ class SeriesCheck:
                 return label in OF_A_LIST or value in self._known
 
     def _read(self) -> set[Series]:
-        told = requests.get(f"{self._url}/metrics", timeout=HANG_SECONDS).text
+        told = requests.get(f"{self._url}/metrics", timeout=GIVEN_UP_SECONDS).text
         samples = [sample for family in text_string_to_metric_families(told) for sample in family.samples]
         return {(sample.name, tuple(sorted(sample.labels.items()))) for sample in samples}
 

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from cluster.api.edge.connection import Connection
 from tests.cluster.api.scripted import listening, running
 from tests.end_to_end.fuzz.drawn import cheap, read_whole, whole
-from tests.end_to_end.fuzz.judge import Judge
+from tests.end_to_end.fuzz.judge import GIVEN_UP_SECONDS, Judge
 from tests.end_to_end.fuzz.neighbour import beside
 from tests.end_to_end.fuzz.run import run
 from tests.end_to_end.fuzz.series import SeriesCheck
@@ -21,7 +21,7 @@ ERROR = {"message": "no", "type": "invalid_request_error", "param": None, "code"
 
 
 def test_the_http_layer_answers_anything() -> None:
-    judge = Judge()
+    judge = Judge(hang_seconds=GIVEN_UP_SECONDS)
     with running(http=Connection) as server, beside(server.url) as gaps:
         run(server.url, judge, 100, scale=0.02, with_silence=False)
     print("\n".join(judge.lines()))
