@@ -1,7 +1,9 @@
 """What /metrics may show after inputs of every kind: no series that a client has made."""
 
 import re
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 
 import requests
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,16 +14,17 @@ from cluster.metrics.counters import OTHER
 from tests.end_to_end.fuzz.judge import GIVEN_UP_SECONDS, Judge
 
 Series = tuple[str, tuple[tuple[str, str], ...]]  # name, and labels with their values
-OF_A_LIST = ("le", "finished_reason", "cause", "phase", "source", "direction")  # labels with values of our own
+OF_A_LIST = ("le", "finished_reason", "cause", "phase", "source", "direction", "kind")  # labels with values of our own
 
 
 class SeriesCheck:
-    """Looks before the inputs, and after them."""
+    """Looks before the inputs, and after them; `headers`: of its own requests."""
 
-    def __init__(self, url: str, judge: Judge) -> None:
+    def __init__(self, url: str, judge: Judge, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         self._url = url
         self._judge = judge
-        document = requests.get(f"{url}/openapi.json", timeout=GIVEN_UP_SECONDS).json()
+        self._headers = headers
+        document = requests.get(f"{url}/openapi.json", headers=headers, timeout=GIVEN_UP_SECONDS).json()
         self._routes = {*document["paths"], "/openapi.json", OTHER}
         self._before = self._read()
         self._known = {value for _, labels in self._before for _, value in labels}
@@ -46,12 +49,12 @@ class SeriesCheck:
             case "status":
                 return len(value) == 3 and value.isdecimal()
             case "reason":
-                return value in _codes()
+                return value == OTHER or value in _codes()
             case _:
                 return label in OF_A_LIST or value in self._known
 
     def _read(self) -> set[Series]:
-        told = requests.get(f"{self._url}/metrics", timeout=GIVEN_UP_SECONDS).text
+        told = requests.get(f"{self._url}/metrics", headers=self._headers, timeout=GIVEN_UP_SECONDS).text
         samples = [sample for family in text_string_to_metric_families(told) for sample in family.samples]
         return {(sample.name, tuple(sorted(sample.labels.items()))) for sample in samples}
 
