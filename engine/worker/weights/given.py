@@ -16,7 +16,8 @@ from parallel.spec import read
 
 def check_tensors(config: EngineConfig, tensors: Mapping[str, Any]) -> str:
     """A digest of the numbers, in hexadecimal. Raises InvalidConfig naming the tensor that the
-    model does not have, or lacks, or that is of another shape or not finite, or a tied head.
+    model does not have, or lacks, or that is of another shape, not finite, or a tied head that
+    differs from the embedding.
     """
     model = ModelConfig.load(config.model)
     dtype = getattr(torch, model.torch_dtype if config.dtype == "auto" else config.dtype)
