@@ -19,7 +19,7 @@ TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 CLIENT = "b7ad6b7169203331"
 HEADERS = {"traceparent": f"00-{TRACE_ID}-{CLIENT}-01"}
 PROMPT = "one two three"
-PARAMS = SamplingParams(max_tokens=80, seed=7, ignore_eos=True)
+PARAMS = SamplingParams(max_tokens=400, seed=7, ignore_eos=True)
 
 
 @pytest.fixture(scope="module")
