@@ -15,9 +15,7 @@ one of them is not as it must be.
 
 import argparse
 import math
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,8 +25,9 @@ from pathlib import Path
 
 import httpx
 
-from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
-from tests.end_to_end.test_command import ROOT, SQUADRON
+from cluster.sockets import LOOPBACK
+from tests.end_to_end.commands import serve
+from tests.end_to_end.conftest import free_port
 
 MAX_DISTANCE, MIN_WITHIN = 0.05, 0.9
 NUM_DEVIATIONS = 3  # chance alone is beyond them once in 370 runs
@@ -61,21 +60,9 @@ def served() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "keys.yaml")
         file.write_text(KEYS)
-        command = [*SQUADRON, "serve", str(DEMO), "--port", str(port), "--device", "cpu", "--api-key-file", str(file)]
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                if line.startswith("Ready: "):
-                    break
+        with serve(Path(folder), port, "--api-key-file", str(file)) as command:
+            command.wait_until_ready()
             yield f"http://{LOOPBACK}:{port}"
-        finally:
-            process.terminate()
-            process.stdout.read()
-            process.wait(timeout=60)
-            process.stdout.close()
 
 
 class Clients:

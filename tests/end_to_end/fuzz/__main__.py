@@ -5,21 +5,19 @@ status 1 if one gets what it must not, or the stream waits for too long.
 
 import argparse
 import contextlib
-import re
 import signal
-import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
-from cluster.launch.packages import ROOT
 from cluster.progress import progress
 from cluster.sockets import LOOPBACK
-from tests.end_to_end.conftest import DEMO, free_port
+from tests.end_to_end.commands import serve
+from tests.end_to_end.conftest import free_port
 from tests.end_to_end.fuzz.judge import Judge
 from tests.end_to_end.fuzz.neighbour import beside
 from tests.end_to_end.fuzz.run import run
-
-STOP_SECONDS = 60.0
 
 
 def main() -> int:
@@ -46,15 +44,10 @@ def main() -> int:
 def serving() -> Iterator[str]:
     """`squadron serve` of the demo model on one rank; its URL."""
     port = free_port()
-    command = [sys.executable, "-m", "cluster.cli", "serve", str(DEMO), "--port", str(port), "--device", "cpu"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert any(re.match("Ready: ", line) for line in process.stdout), "the server did not start"
+    with tempfile.TemporaryDirectory() as folder, serve(Path(folder), port) as command:
+        command.wait_until_ready()
+        assert command.process.poll() is None, command.said
         yield f"http://{LOOPBACK}:{port}"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=STOP_SECONDS)
 
 
 if __name__ == "__main__":
