@@ -33,12 +33,16 @@ class Level:
 
 def _level(cpu_flags: str) -> Level:
     names = cpu_flags.split()
-    return Level(frozenset(names), tuple("-m" + name.replace("_", "") for name in names))
+    options = [name.replace("amx_", "amx-").replace("_", "") for name in names]
+    return Level(frozenset(names), tuple("-m" + option for option in options))
 
+
+_AVX512_BF16 = "avx512f avx512bw avx512vl avx512dq avx512vbmi avx512_vnni avx512_bf16"
 
 # Best first.
 LEVELS = {
-    "avx512_bf16": _level("avx512f avx512bw avx512vl avx512dq avx512vbmi avx512_vnni avx512_bf16"),
+    "amx": _level(f"{_AVX512_BF16} amx_tile amx_bf16 amx_int8"),
+    "avx512_bf16": _level(_AVX512_BF16),
     "avx512_vnni": _level("avx512f avx512bw avx512vl avx512dq avx512_vnni"),
     "avx512": _level("avx512f avx512bw avx512vl avx512dq"),
     "avx2": _level("avx2 fma"),

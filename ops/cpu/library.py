@@ -67,6 +67,7 @@ _SIGNATURES = {
     "squadron_shm_all_gather": (_INT32, [_POINTER] * 3 + [_INT64] * 3),
     "squadron_shm_send": (_INT32, [_POINTER] * 2 + [_INT64] * 2),
     "squadron_shm_receive": (_INT32, [_POINTER] * 2 + [_INT64] * 2),
+    "squadron_start": (_INT32, []),
     "squadron_thread_ids": (None, [_POINTER, _INT32]),
     "squadron_tape_kernel": (_INT32, [ctypes.c_char_p, _POINTER]),
     "squadron_tape_call_bytes": (_INT64, []),
@@ -199,6 +200,8 @@ def _load(path: Path) -> ctypes.CDLL:
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(kernels, name)
         function.restype, function.argtypes = result, arguments
+    if error := kernels.squadron_start():
+        raise OSError(error, f"the system does not give {path.name} its registers: {os.strerror(error)}")
     return kernels
 
 

@@ -204,6 +204,10 @@ SQUADRON_API int32_t squadron_shm_receive(squadron::SharedMemory* shared, char* 
 
 // --- threads.cpp -------------------------------------------------------------------------------------------------------
 
+// Asks the system for what the level's instructions need, for this process, before any other function is called. 0; otherwise
+// the number of the error.
+SQUADRON_API int32_t squadron_start();
+
 // ids [threads] = the system's ids of the threads that this one's kernels are computed on, this one first; -1: there is none.
 SQUADRON_API void squadron_thread_ids(int32_t* ids, int32_t threads);
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "pairs.h"
+#include "tile_registers.h"
 
 namespace squadron {
 
@@ -83,6 +84,36 @@ struct Reader {
     }
 };
 
+#if defined(__AMX_BF16__)
+
+// Into `plain` if it keeps, and otherwise in turn into two places: the next columns are unpacked while these are multiplied.
+template <bool keeps, class Tile>
+void multiply_by_registers(Tile& tile, const char* leaf, int64_t length, bfloat16* plain, Ahead ahead) {
+    alignas(64) bfloat16 places[2][REGISTER_STEPS * STEP_WEIGHTS];
+    Reader reader(leaf, length);
+    PairColumns<bfloat16> steps[2];
+    tile.clear();
+    for (int64_t k = 0; k < length; k += REGISTER_LENGTH<bfloat16>) {
+        const int64_t count = std::min(REGISTER_LENGTH<bfloat16>, length - k) / 2;
+        bfloat16* columns = keeps ? plain + k * TILE_COLUMNS : places[k / REGISTER_LENGTH<bfloat16> % 2];
+        if (keeps) ahead.fetch(count);
+        for (int64_t step = 0; step < count; step += 2) {
+            if (!keeps)
+#pragma GCC unroll 3
+                for (int64_t line = 0; line < PAIR_BYTES; line += 64) {
+                    __builtin_prefetch(reader.pair + FAR_AHEAD + line, 0, 2);
+                    __builtin_prefetch(reader.pair + AHEAD + line, 0, 3);
+                }
+            reader.read(steps);
+            store_unpacked(steps[0], (char*)(columns + step * STEP_WEIGHTS));
+            if (step + 1 < count) store_unpacked(steps[1], (char*)(columns + (step + 1) * STEP_WEIGHTS));
+        }
+        tile.add(k, 2 * count, columns);
+    }
+}
+
+#else
+
 // What a tile asks the memory for: its own leaf's later pairs, or (keeps) what lies ahead.
 template <int rows, bool keeps>
 void kernel(const bfloat16* a, int64_t lda, const char* leaf, int64_t length, float* c, bfloat16* plain, Ahead ahead) {
@@ -131,6 +162,8 @@ auto select(int64_t rows, std::integer_sequence<int, row...>) {
     static constexpr decltype(&kernel<1, keeps>) kernels[] = {kernel<row + 1, keeps>...};
     return kernels[rows - 1];
 }
+
+#endif
 
 }  // namespace
 
@@ -186,9 +219,18 @@ void unpack_compact_column(const char* leaf, int64_t length, int column, float* 
 
 void multiply_compact(int64_t rows, const bfloat16* a, int64_t lda, const char* leaf, int64_t length, float* c, bfloat16* plain,
                       Ahead ahead) {
+    if (ahead.data == nullptr) ahead = {leaf, 0};
+#if defined(__AMX_BF16__)
+    with_register_tile(rows, a, lda, [&](auto& tile) {
+        plain != nullptr ? multiply_by_registers<true>(tile, leaf, length, plain, ahead)
+                         : multiply_by_registers<false>(tile, leaf, length, nullptr, ahead);
+        tile.store(c, TILE_COLUMNS);
+    });
+#else
     constexpr std::make_integer_sequence<int, TILE_ROWS<bfloat16>> counts;
     const auto kernel = plain != nullptr ? select<true>(rows, counts) : select<false>(rows, counts);
-    kernel(a, lda, leaf, length, c, plain, ahead.data != nullptr ? ahead : Ahead{leaf, 0});
+    kernel(a, lda, leaf, length, c, plain, ahead);
+#endif
 }
 
 #endif

@@ -8,6 +8,7 @@
 #include "api.h"
 #include "finish.h"
 #include "quantized.h"
+#include "tile_registers.h"
 
 namespace squadron {
 namespace {
@@ -16,6 +17,7 @@ constexpr int64_t FOURFOLD = 4;  // k of a step
 constexpr int64_t STEP_BYTES = 2 * VECTOR_BYTES;
 constexpr int64_t BLOCK_BYTES = 512 << 10;  // of inputs, kept in a core's second-level cache while all panels pass by
 constexpr int64_t AHEAD = 4096;             // bytes
+constexpr int ROWS = QUANTIZED_ROWS<bfloat16>;  // of a tile
 constexpr int ZERO_POINT = 128;             // of inputs: the multipliers take one factor without a sign
 
 // A leaf of a panel: for each four k a vector of words for either half of the columns, a byte for each k; then the columns'
@@ -45,6 +47,41 @@ inline Ints multiply_add(Ints sum, const uint8_t* inputs, const char* codes) {
 #endif
 }
 
+// What is behind a leaf's codes.
+struct LeafEnd {
+    const float* scales;
+    const int32_t* excess;
+
+    explicit LeafEnd(const char* end) : scales((const float*)end), excess((const int32_t*)(scales + TILE_COLUMNS)) {}
+    Vec scaled(Ints sum, int half, float row_scale) const {
+        const Vec number = to_floats(sum - load_bits<Ints>(excess + half * LANES));
+        return number * (broadcast(row_scale) * load(scales + half * LANES));
+    }
+};
+
+#if defined(__AMX_INT8__)
+
+void multiply_leaf(int64_t rows, const uint8_t* a, int64_t lda, const float* scales, int64_t scale_stride, const char* leaf,
+                   int64_t length, float* c) {
+    with_register_tile(rows, a, lda, [&](auto& tile) {
+        tile.clear();
+        for (int64_t k = 0; k < length; k += REGISTER_LENGTH<uint8_t>) {
+            const char* columns = leaf + k / FOURFOLD * STEP_BYTES;
+            Ahead{columns + AHEAD, VECTOR_BYTES}.fetch(2 * REGISTER_STEPS);
+            tile.add(k, std::min(REGISTER_LENGTH<uint8_t>, length - k), columns);
+        }
+        tile.store(c, TILE_COLUMNS);
+    });
+    const LeafEnd end(leaf + length / FOURFOLD * STEP_BYTES);
+    for (int64_t m = 0; m < rows; m++)
+        for (int half = 0; half < 2; half++) {
+            float* sum = c + m * TILE_COLUMNS + half * LANES;
+            store(sum, end.scaled(load_bits<Ints>(sum), half, scales[m * scale_stride]));
+        }
+}
+
+#else
+
 template <int rows>
 void kernel(const uint8_t* a, int64_t lda, const float* scales, int64_t scale_stride, const char* leaf, int64_t length, float* c) {
     Ints sums[rows][2] = {};
@@ -57,15 +94,11 @@ void kernel(const uint8_t* a, int64_t lda, const float* scales, int64_t scale_st
             sums[m][1] = multiply_add(sums[m][1], a + m * lda + k, leaf + VECTOR_BYTES);
         }
     }
-    const float* of_columns = (const float*)leaf;
-    const int32_t* excess = (const int32_t*)(of_columns + TILE_COLUMNS);
+    const LeafEnd end(leaf);
 #pragma GCC unroll 16
     for (int m = 0; m < rows; m++)
-        for (int half = 0; half < 2; half++) {
-            const Vec sum = to_floats(sums[m][half] - load_bits<Ints>(excess + half * LANES));
-            const Vec scale = broadcast(scales[m * scale_stride]) * load(of_columns + half * LANES);
-            store(c + m * TILE_COLUMNS + half * LANES, sum * scale);
-        }
+        for (int half = 0; half < 2; half++)
+            store(c + m * TILE_COLUMNS + half * LANES, end.scaled(sums[m][half], half, scales[m * scale_stride]));
 }
 
 template <int... row>
@@ -73,6 +106,13 @@ auto select(int64_t rows, std::integer_sequence<int, row...>) {
     static constexpr decltype(&kernel<1>) kernels[] = {kernel<row + 1>...};
     return kernels[rows - 1];
 }
+
+void multiply_leaf(int64_t rows, const uint8_t* a, int64_t lda, const float* scales, int64_t scale_stride, const char* leaf,
+                   int64_t length, float* c) {
+    select(rows, std::make_integer_sequence<int, ROWS>())(a, lda, scales, scale_stride, leaf, length, c);
+}
+
+#endif
 
 template <class T>
 struct Int8Linear {
@@ -83,26 +123,25 @@ struct Int8Linear {
     Result<T> result;
 
     int64_t row_blocks() const {
-        const int64_t block = std::max<int64_t>(1, BLOCK_BYTES / weight.in_features / QUANTIZED_ROWS) * QUANTIZED_ROWS;
+        const int64_t block = std::max<int64_t>(1, BLOCK_BYTES / weight.in_features / ROWS) * ROWS;
         return (rows + block - 1) / block;
     }
     void multiply_panel(int64_t panel, Range block, Piece& piece) const {
-        const int64_t count = block.end - block.begin, tiles = (count + QUANTIZED_ROWS - 1) / QUANTIZED_ROWS;
+        const int64_t count = block.end - block.begin, tiles = (count + ROWS - 1) / ROWS;
         for (int64_t i = 0; i < tiles; i++) {
             const Range part = share(count, (int)i, (int)tiles);
             sum_leaves(panel, {block.begin + part.begin, block.begin + part.end}, piece);
         }
     }
     void sum_leaves(int64_t panel, Range tile, Piece& piece) const {
-        alignas(64) float sums[MAX_TREE_DEPTH][QUANTIZED_ROWS * TILE_COLUMNS];
-        constexpr std::make_integer_sequence<int, QUANTIZED_ROWS> counts;
+        alignas(64) float sums[MAX_TREE_DEPTH][ROWS * TILE_COLUMNS];
         const int64_t length = weight.leaf_length(), tile_rows = tile.end - tile.begin;
         const char* data = (const char*)weight.data + panel * weight.panel_bytes();
         int depth = 0;
         for (int64_t leaf = 0; leaf < weight.leaves; leaf++) {
-            select(tile_rows, counts)(x + tile.begin * weight.in_features + leaf * length, weight.in_features,
-                                      scales + tile.begin * weight.leaves + leaf, weight.leaves, data + weight.leaf_offset(leaf),
-                                      length, sums[depth]);
+            multiply_leaf(tile_rows, x + tile.begin * weight.in_features + leaf * length, weight.in_features,
+                          scales + tile.begin * weight.leaves + leaf, weight.leaves, data + weight.leaf_offset(leaf), length,
+                          sums[depth]);
             close_subtrees(sums, leaf, tile_rows, depth);
         }
         if (piece.may_write()) result.finish(weight, sums[0], panel, tile);

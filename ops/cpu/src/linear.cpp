@@ -16,7 +16,13 @@
 namespace squadron {
 namespace {
 
-constexpr int64_t CACHED_BYTES = 512 << 10;  // of x, kept in a core's second-level cache while all panels pass by
+// Of x, kept in a core's second-level cache while all panels pass by. Where there are tile registers, that has two megabytes, and
+// they would rather wait for memory than for codes to be unpacked.
+#if defined(__AMX_BF16__)
+constexpr int64_t CACHED_BYTES = 1280 << 10;
+#else
+constexpr int64_t CACHED_BYTES = 512 << 10;
+#endif
 // How long another thread takes for a panel, at the most.
 constexpr int64_t PATIENCE_NS = 10'000, BYTES_PER_NS = 5;
 
@@ -36,7 +42,7 @@ struct Linear {
     const char* panel_data(int64_t panel) const { return (const char*)weight.data + panel * weight.panel_bytes(); }
     // Of a leaf: what one step over k takes is tile.h's, or a pair of codes.
     int64_t steps() const { return weight.leaf_length() / (digits != nullptr ? QUAD : weight.codes == PLAIN ? STEP<T> : 2); }
-    int64_t tile_height() const { return digits != nullptr ? DIGIT_ROWS : weight.codes == PLAIN ? TILE_ROWS<T> : QUANTIZED_ROWS; }
+    int64_t tile_height() const { return digits != nullptr ? DIGIT_ROWS : weight.codes == PLAIN ? TILE_ROWS<T> : QUANTIZED_ROWS<T>; }
     // Of the leaf that takes most.
     int64_t unpacked_leaf_bytes() const {
         const int64_t length = weight.leaf_length();
@@ -48,6 +54,7 @@ struct Linear {
         return digits == nullptr && weight.codes != PLAIN && (weight.codes != INT4 || IS_ONE_PRODUCT<T>);
     }
     int64_t row_blocks() const;
+    Range share_of(int64_t count, int64_t tile, int64_t tiles) const;
     bool is_one_tile() const { return rows <= tile_height(); }
     void multiply_panel(int64_t panel, Range block, int64_t next_panel, Piece& piece) const;
     Ahead part_of(int64_t panel, int64_t i, int64_t parts) const;
@@ -68,6 +75,14 @@ int64_t Linear<T>::row_blocks() const {
     return (rows + block - 1) / block;
 }
 
+// A tile's rows, in grains.
+template <class T>
+Range Linear<T>::share_of(int64_t count, int64_t tile, int64_t tiles) const {
+    const int64_t grain = digits != nullptr ? 1 : ROW_GRAIN<T>;
+    const Range grains = share((count + grain - 1) / grain, tile, tiles);
+    return {grains.begin * grain, std::min(count, grains.end * grain)};
+}
+
 // One panel's columns of a block of rows, in tiles of nearly equal height. Each of several tiles fetches its part of the next
 // panel, so that the memory is busy all the time and no tile waits for it; a single one leaves that to the hardware, or to
 // multiply_leaf. The first of several leaves the codes that it has unpacked to the others.
@@ -77,7 +92,7 @@ void Linear<T>::multiply_panel(int64_t panel, Range block, int64_t next_panel, P
     char* unpacked = nullptr;
     if (is_unpacked_by_first() && tiles > 1) unpacked = (char*)scratch(weight.leaves * unpacked_leaf_bytes() / sizeof(float));
     for (int64_t i = 0; i < tiles; i++) {
-        const Range part = share(count, (int)i, (int)tiles);
+        const Range part = share_of(count, i, tiles);
         const bool fetches = tiles > 1 && next_panel >= 0, is_unpacked = unpacked != nullptr && i > 0;
         sum_leaves(panel, {block.begin + part.begin, block.begin + part.end}, unpacked, is_unpacked,
                    fetches ? part_of(next_panel, i, tiles) : Ahead{}, piece);
@@ -93,10 +108,10 @@ Ahead Linear<T>::part_of(int64_t panel, int64_t i, int64_t parts) const {
 
 template <class T>
 void Linear<T>::sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_unpacked, Ahead ahead, Piece& piece) const {
-    alignas(64) float sums[MAX_TREE_DEPTH][std::max(TILE_ROWS<T>, QUANTIZED_ROWS) * TILE_COLUMNS];
+    alignas(64) float sums[MAX_TREE_DEPTH][std::max(TILE_ROWS<T>, QUANTIZED_ROWS<T>) * TILE_COLUMNS];
     const int64_t length = weight.leaf_length(), tile_rows = tile.end - tile.begin;
     const int64_t unpacked_bytes = unpacked != nullptr ? unpacked_leaf_bytes() : 0;
-    static_assert(std::max(TILE_ROWS<T>, QUANTIZED_ROWS) <= TileAdapters::MOST);
+    static_assert(std::max(TILE_ROWS<T>, QUANTIZED_ROWS<T>) <= TileAdapters::MOST);
     const TileAdapters adapters(adapted, tile.begin, tile.end);
     adapters.fetch<T>(panel);
     int depth = 0;

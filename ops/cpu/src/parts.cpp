@@ -1,10 +1,11 @@
-// multiply_parts: one unrolled kernel for each number of rows.
+// multiply_parts: one unrolled kernel for each number of rows, or tile registers.
 #include "parts.h"
 
 #include <utility>
 
 #include "pairs.h"
 #include "step.h"
+#include "tile_registers.h"
 
 namespace squadron {
 namespace {
@@ -65,12 +66,47 @@ auto select(int64_t rows, std::integer_sequence<int, row...>) {
     return kernels[rows - 1];
 }
 
+#if defined(__AMX_BF16__)
+
+// As many steps at a time as registers have, of one part as they lie, or of several (as values are) from a copy.
+void multiply_by_registers(int64_t rows, const bfloat16* a, int64_t lda, const Part<bfloat16>* parts, int64_t count, int64_t steps,
+                           int64_t stride, float* c, int64_t ldc, bool accumulate) {
+    constexpr int64_t HALF = COLUMNS_BYTES / 2;
+    alignas(64) char copy[REGISTER_STEPS * COLUMNS_BYTES];
+    with_register_tile(rows, a, lda, [&](auto& tile) {
+        accumulate ? tile.load(c, ldc) : tile.clear();
+        for (int64_t step = 0; step < count * steps; step += REGISTER_STEPS) {
+            const int64_t these = std::min(REGISTER_STEPS, count * steps - step), first = step % steps;
+            const Part<bfloat16>& part = parts[step / steps];
+            if (these == REGISTER_STEPS && first + these <= steps) {
+                const bfloat16 *left = part.halves[0] + first * stride, *right = part.halves[1] + first * stride;
+                tile.add_columns(2 * step, 2 * these, left, right, stride * (int64_t)sizeof(bfloat16));
+                continue;
+            }
+            for (int64_t i = 0; i < these; i++)
+                for (int half = 0; half < 2; half++) {
+                    const bfloat16* columns = parts[(step + i) / steps].halves[half] + (step + i) % steps * stride;
+                    store_bits(copy + i * COLUMNS_BYTES + half * HALF, load_bits<Words>(columns));
+                }
+            tile.add(2 * step, 2 * these, copy);
+        }
+        tile.store(c, ldc);
+    });
+}
+
+#endif
+
 }  // namespace
 
 template <class T>
 void multiply_parts(int64_t rows, const RowOf<T>* a, int64_t lda, const Part<T>* parts, int64_t count, int64_t steps,
                     int64_t stride, float* c, int64_t ldc, bool accumulate) {
-    select<T>(rows, std::make_integer_sequence<int, TILE_ROWS<T>>())(a, lda, parts, count, steps, stride, c, ldc, accumulate);
+#if defined(__AMX_BF16__)
+    if constexpr (HAS_TILE_REGISTERS<T>)
+        multiply_by_registers(rows, a, lda, parts, count, steps, stride, c, ldc, accumulate);
+    else
+#endif
+        select<T>(rows, std::make_integer_sequence<int, TILE_ROWS<T>>())(a, lda, parts, count, steps, stride, c, ldc, accumulate);
 }
 
 template void multiply_parts(int64_t, const RowOf<float>*, int64_t, const Part<float>*, int64_t, int64_t, int64_t, float*, int64_t, bool);

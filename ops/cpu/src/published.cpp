@@ -7,6 +7,7 @@
 
 #include "api.h"
 #include "threads.h"
+#include "tile_registers.h"
 
 namespace squadron {
 namespace {
@@ -264,9 +265,69 @@ auto select(int64_t rows, std::integer_sequence<int, row...>) {
 
 template <class T, Codes codes, int... row>
 auto select_keeping(int64_t rows, std::integer_sequence<int, row...>) {
-    static constexpr decltype(&kernel<T, codes, 1>) kernels[] = {kernel<T, codes, FEWEST_KEPT + row, true>...};
-    return kernels[rows - FEWEST_KEPT];
+    static constexpr decltype(&kernel<T, codes, 1>) kernels[] = {kernel<T, codes, FEWEST_KEPT<T> + row, true>...};
+    return kernels[rows - FEWEST_KEPT<T>];
 }
+
+template <class T>
+void by_vectors(Codes codes, int64_t rows, const T* a, int64_t lda, const char* data, const int32_t* lengths, int64_t count,
+                float* c, char* kept, Ahead ahead) {
+    constexpr std::make_integer_sequence<int, QUANTIZED_ROWS<T>> counts;
+    constexpr std::make_integer_sequence<int, QUANTIZED_ROWS<T> + 1 - FEWEST_KEPT<T>> keeping;
+    const auto kernel = kept != nullptr   ? codes == ZERO4   ? select_keeping<T, ZERO4>(rows, keeping)
+                                            : codes == SYM8  ? select_keeping<T, SYM8>(rows, keeping)
+                                            : codes == ZERO8 ? select_keeping<T, ZERO8>(rows, keeping)
+                                                             : select_keeping<T, FLOAT8>(rows, keeping)
+                        : codes == ZERO4  ? select<T, ZERO4>(rows, counts)
+                        : codes == SYM8   ? select<T, SYM8>(rows, counts)
+                        : codes == ZERO8  ? select<T, ZERO8>(rows, counts)
+                        : codes == FLOAT8 ? select<T, FLOAT8>(rows, counts)
+                                          : select<T, UNPACKED>(rows, counts);
+    kernel(a, lda, data, lengths, count, c, kept, ahead);
+}
+
+#if defined(__AMX_BF16__)
+
+// A run's columns are unpacked REGISTER_LENGTH at a time.
+template <Codes codes>
+void multiply_by_registers(int64_t rows, const bfloat16* a, int64_t lda, const char* run, const int32_t* lengths, int64_t count,
+                           float* c, char* kept, Ahead ahead) {
+    constexpr bool IS_READY = codes == UNPACKED;
+    constexpr int64_t LENGTH = REGISTER_LENGTH<bfloat16>;
+    alignas(64) char places[2][REGISTER_STEPS * COLUMNS_BYTES];
+    std::fill_n(c, rows * TILE_COLUMNS, 0.0f);
+    with_register_tile(rows, a, lda, [&](auto& tile) {
+        for (int64_t i = 0, begin = 0; i < count; begin += lengths[i++]) {
+            const Decoder<codes, bfloat16> decoder(run);
+            tile.clear();
+            for (int64_t k = 0; k < lengths[i]; k += LENGTH) {
+                const int64_t part = std::min(LENGTH, lengths[i] - k);
+                const char* columns = run + HEADER_BYTES + k / 2 * COLUMNS_BYTES;
+                if (IS_READY || kept != nullptr) ahead.fetch(part / 2);
+                if (!IS_READY) {
+                    if (kept == nullptr)
+                        Ahead{run + run_bytes(codes, k) + AHEAD, VECTOR_BYTES}.fetch(part / (codes == ZERO4 ? QUAD : 2));
+                    char* target = kept != nullptr ? kept + HEADER_BYTES + k / 2 * COLUMNS_BYTES : places[k / LENGTH % 2];
+                    for (int64_t step = 0; step < part / 2; step++) {
+                        PairColumns<bfloat16> pair;
+                        decoder.columns_at(k / 2 + step, pair);
+                        store_unpacked(pair, target + step * COLUMNS_BYTES);
+                    }
+                    columns = target;
+                }
+                tile.add(begin + k, part, columns);
+            }
+            tile.add_scaled_to(c, (const float*)run);
+            if (kept != nullptr) {
+                std::memcpy(kept, run, HEADER_BYTES);
+                kept += unpacked_run_bytes<bfloat16>(lengths[i]);
+            }
+            run += bytes_of<codes, bfloat16>(lengths[i]);
+        }
+    });
+}
+
+#endif
 
 // One panel: of each of its columns, a run after the other.
 void pack_panel(const PackedWeight& weight, int64_t panel, const uint8_t* codes, const int16_t* zeros, const float* scales,
@@ -314,18 +375,18 @@ void gather(const T* source, int64_t in, const int32_t* order, T* target, int64_
 template <class T>
 void multiply_runs(Codes codes, int64_t rows, const T* a, int64_t lda, const char* data, const int32_t* lengths, int64_t count,
                    float* c, char* kept, Ahead ahead) {
-    constexpr std::make_integer_sequence<int, QUANTIZED_ROWS> counts;
-    constexpr std::make_integer_sequence<int, QUANTIZED_ROWS + 1 - FEWEST_KEPT> keeping;
-    const auto kernel = kept != nullptr   ? codes == ZERO4   ? select_keeping<T, ZERO4>(rows, keeping)
-                                            : codes == SYM8  ? select_keeping<T, SYM8>(rows, keeping)
-                                            : codes == ZERO8 ? select_keeping<T, ZERO8>(rows, keeping)
-                                                             : select_keeping<T, FLOAT8>(rows, keeping)
-                        : codes == ZERO4  ? select<T, ZERO4>(rows, counts)
-                        : codes == SYM8   ? select<T, SYM8>(rows, counts)
-                        : codes == ZERO8  ? select<T, ZERO8>(rows, counts)
-                        : codes == FLOAT8 ? select<T, FLOAT8>(rows, counts)
-                                          : select<T, UNPACKED>(rows, counts);
-    kernel(a, lda, data, lengths, count, c, kept, ahead.data != nullptr ? ahead : Ahead{data, 0});
+    if (ahead.data == nullptr) ahead = {data, 0};
+#if defined(__AMX_BF16__)
+    if constexpr (HAS_TILE_REGISTERS<T>) {
+        const auto multiply = codes == ZERO4    ? multiply_by_registers<ZERO4>
+                              : codes == SYM8   ? multiply_by_registers<SYM8>
+                              : codes == ZERO8  ? multiply_by_registers<ZERO8>
+                              : codes == FLOAT8 ? multiply_by_registers<FLOAT8>
+                                                : multiply_by_registers<UNPACKED>;
+        multiply(rows, a, lda, data, lengths, count, c, kept, ahead);
+    } else
+#endif
+        by_vectors<T>(codes, rows, a, lda, data, lengths, count, c, kept, ahead);
 }
 
 template void multiply_runs(Codes, int64_t, const float*, int64_t, const char*, const int32_t*, int64_t, float*, char*, Ahead);

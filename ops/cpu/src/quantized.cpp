@@ -1,6 +1,8 @@
 // multiply_leaf: rows times a leaf of codes, one unrolled kernel for each number of rows.
 #include "quantized.h"
 
+#include "tile_registers.h"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -85,22 +87,75 @@ auto select(int64_t rows, std::integer_sequence<int, row...>) {
 
 template <class T, Codes codes, int... row>
 auto select_keeping(int64_t rows, std::integer_sequence<int, row...>) {
-    static constexpr decltype(&kernel<T, codes, 1>) kernels[] = {kernel<T, codes, FEWEST_KEPT + row, true>...};
-    return kernels[rows - FEWEST_KEPT];
+    static constexpr decltype(&kernel<T, codes, 1>) kernels[] = {kernel<T, codes, FEWEST_KEPT<T> + row, true>...};
+    return kernels[rows - FEWEST_KEPT<T>];
 }
+
+template <class T>
+void by_vectors(Codes codes, int64_t rows, const T* a, int64_t lda, const char* leaf, int64_t length, float* c, char* kept,
+                Ahead ahead) {
+    constexpr std::make_integer_sequence<int, QUANTIZED_ROWS<T>> counts;
+    constexpr std::make_integer_sequence<int, QUANTIZED_ROWS<T> + 1 - FEWEST_KEPT<T>> keeping;
+    const auto kernel = kept != nullptr ? codes == INT8 ? select_keeping<T, INT8>(rows, keeping) : select_keeping<T, INT4>(rows, keeping)
+                        : codes == INT8 ? select<T, INT8>(rows, counts)
+                        : codes == INT4 ? select<T, INT4>(rows, counts)
+                                        : select<T, UNPACKED>(rows, counts);
+    kernel(a, lda, leaf, length, c, kept, ahead);
+}
+
+#if defined(__AMX_BF16__)
+
+template <Codes codes>
+void multiply_by_registers(int64_t rows, const bfloat16* a, int64_t lda, const char* group, int64_t length, float* c, char* kept,
+                           Ahead ahead) {
+    constexpr bool IS_READY = codes == UNPACKED;
+    alignas(64) char place[GROUP / 2 * COLUMNS_BYTES];
+    std::fill_n(c, rows * TILE_COLUMNS, 0.0f);
+    with_register_tile(rows, a, lda, [&](auto& tile) {
+        for (int64_t k = 0; k < length; k += GROUP) {
+            const int64_t count = std::min(GROUP, length - k);
+            const char* columns = group + SCALE_BYTES;
+            if (IS_READY || kept != nullptr) ahead.fetch(count / 2);
+            if (!IS_READY) {
+                if (kept == nullptr) Ahead{group + AHEAD, VECTOR_BYTES}.fetch(count / (codes == INT8 ? 2 : QUAD));
+                char* target = kept != nullptr ? kept + SCALE_BYTES : place;
+                for (int64_t step = 0; step < count / 2; step++) {
+                    PairColumns<bfloat16> pair;
+                    load_columns<codes>(columns, step, pair);
+                    store_unpacked(pair, target + step * COLUMNS_BYTES);
+                }
+                columns = target;
+            }
+            tile.clear();
+            for (int64_t i = 0; i < count; i += REGISTER_LENGTH<bfloat16>)
+                tile.add(k + i, std::min(REGISTER_LENGTH<bfloat16>, count - i), columns + i / 2 * COLUMNS_BYTES);
+            tile.add_scaled_to(c, (const bfloat16*)group);
+            if (kept != nullptr) {
+                std::memcpy(kept, group, SCALE_BYTES);
+                kept += group_bytes<UNPACKED, bfloat16>(count);
+            }
+            group += group_bytes<codes, bfloat16>(count);
+        }
+    });
+}
+
+#endif
 
 }  // namespace
 
 template <class T>
 void multiply_leaf(Codes codes, int64_t rows, const T* a, int64_t lda, const char* leaf, int64_t length, float* c, char* kept,
                    Ahead ahead) {
-    constexpr std::make_integer_sequence<int, QUANTIZED_ROWS> counts;
-    constexpr std::make_integer_sequence<int, QUANTIZED_ROWS + 1 - FEWEST_KEPT> keeping;
-    const auto kernel = kept != nullptr ? codes == INT8 ? select_keeping<T, INT8>(rows, keeping) : select_keeping<T, INT4>(rows, keeping)
-                        : codes == INT8 ? select<T, INT8>(rows, counts)
-                        : codes == INT4 ? select<T, INT4>(rows, counts)
-                                        : select<T, UNPACKED>(rows, counts);
-    kernel(a, lda, leaf, length, c, kept, ahead.data != nullptr ? ahead : Ahead{leaf, 0});
+    if (ahead.data == nullptr) ahead = {leaf, 0};
+#if defined(__AMX_BF16__)
+    if constexpr (HAS_TILE_REGISTERS<T>) {
+        const auto multiply = codes == INT8   ? multiply_by_registers<INT8>
+                              : codes == INT4 ? multiply_by_registers<INT4>
+                                              : multiply_by_registers<UNPACKED>;
+        multiply(rows, a, lda, leaf, length, c, kept, ahead);
+    } else
+#endif
+        by_vectors<T>(codes, rows, a, lda, leaf, length, c, kept, ahead);
 }
 
 template void multiply_leaf(Codes, int64_t, const float*, int64_t, const char*, int64_t, float*, char*, Ahead);

@@ -161,13 +161,16 @@ void dequantize_row(const PackedWeight& weight, int64_t row, float* target);
 
 // As many as leave registers to the codes that become numbers.
 #if defined(__AVX512BF16__)
-constexpr int QUANTIZED_ROWS = TILE_ROWS<bfloat16>;
+template <class T>
+constexpr int QUANTIZED_ROWS = TILE_ROWS<T>;
 #else
+template <class T>
 constexpr int QUANTIZED_ROWS = TILE_ROWS<bfloat16> - 1;
 #endif
 
 // Of a tile that keeps what it unpacks, at least: several share their rows evenly.
-constexpr int FEWEST_KEPT = (QUANTIZED_ROWS + 1) / 2;
+template <class T>
+constexpr int FEWEST_KEPT = (QUANTIZED_ROWS<T> + 1) / 2;
 
 // c [rows, TILE_COLUMNS] = a [rows, length] (row stride lda) x the leaf; 1 <= rows <= QUANTIZED_ROWS. A group is one chain of
 // multiply-adds over k; from the first group on, each one's chain times its scale is added to the sum. If kept is not null

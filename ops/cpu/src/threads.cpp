@@ -12,6 +12,7 @@
 #include "threads.h"
 
 #include <cassert>
+#include <cerrno>
 #include <chrono>
 
 #include <omp.h>
@@ -21,6 +22,7 @@
 
 #include "api.h"
 #include "simd.h"
+#include "tile_registers.h"
 
 namespace squadron {
 namespace {
@@ -199,6 +201,7 @@ void run(const Job* jobs, int64_t count) {
         threads = std::max(threads, (int)std::min<int64_t>(jobs[i].threads, jobs[i].pieces));
     if (threads == 1) {
         const PlainArithmetic arithmetic;
+        const TileRegisters registers;
         for (int64_t i = 0; i < count; i++)
             for (Piece piece{0, 0}; piece.number < jobs[i].pieces; piece.number++) {
                 piece.next = piece.number + 1 < jobs[i].pieces ? piece.number + 1 : -1;
@@ -211,11 +214,21 @@ void run(const Job* jobs, int64_t count) {
 #pragma omp parallel num_threads(threads)
     {
         const PlainArithmetic arithmetic;
+        const TileRegisters registers;
         walk.walk(omp_get_thread_num(), omp_get_num_threads());
     }
 }
 
 }  // namespace squadron
+
+int32_t squadron_start() {
+#if defined(__AMX_BF16__)
+    constexpr int ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 ? 0 : errno;
+#else
+    return 0;
+#endif
+}
 
 void squadron_thread_ids(int32_t* ids, int32_t threads) {
     std::fill(ids, ids + threads, -1);

@@ -1,8 +1,9 @@
-// multiply_tile: one unrolled kernel for each number of rows.
+// multiply_tile: one unrolled kernel for each number of rows, or tile registers.
 #include "tile.h"
 
 #include "pairs.h"
 #include "step.h"
+#include "tile_registers.h"
 
 namespace squadron {
 namespace {
@@ -94,11 +95,32 @@ Kernel<T> select(int64_t rows, std::integer_sequence<int, row...>) {
     return kernels[rows - 1];
 }
 
+#if defined(__AMX_BF16__)
+
+void multiply_by_registers(int64_t rows, const bfloat16* a, int64_t lda, const bfloat16* panel, int64_t steps, float* c, Ahead ahead) {
+    with_register_tile(rows, a, lda, [&](auto& tile) {
+        tile.clear();
+        for (int64_t step = 0; step < steps; step += REGISTER_STEPS) {
+            const int64_t count = std::min(REGISTER_STEPS, steps - step);
+            ahead.fetch(count);
+            tile.add(2 * step, 2 * count, panel + step * 2 * TILE_COLUMNS);
+        }
+        tile.store(c, TILE_COLUMNS);
+    });
+}
+
+#endif
+
 }  // namespace
 
 template <class T>
 void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t steps, float* c, Ahead ahead) {
-    select<T>(rows, std::make_integer_sequence<int, TILE_ROWS<T>>())(a, lda, panel, steps, c, ahead);
+#if defined(__AMX_BF16__)
+    if constexpr (HAS_TILE_REGISTERS<T>)
+        multiply_by_registers(rows, a, lda, panel, steps, c, ahead);
+    else
+#endif
+        select<T>(rows, std::make_integer_sequence<int, TILE_ROWS<T>>())(a, lda, panel, steps, c, ahead);
 }
 
 template <class T>

@@ -16,14 +16,23 @@ constexpr int TILE_COLUMNS = 2 * LANES;
 template <class T>
 constexpr int STEP = 4 / sizeof(T);
 
-// As many rows as leave the accumulators in registers.
+// As many rows as leave the accumulators in registers: vectors, or (tile_registers.h) two tile registers of rows by two of columns.
+constexpr int REGISTER_ROWS = 16;
 #if defined(__AVX512BF16__)
 template <class T>
 constexpr int TILE_ROWS = 14;
+#if defined(__AMX_BF16__)
+template <>
+constexpr int TILE_ROWS<bfloat16> = 2 * REGISTER_ROWS;
+#endif
 #else
 template <class T>
 constexpr int TILE_ROWS = VECTOR_REGISTERS / 2 - (STEP<T> == 1 ? 2 : 3);
 #endif
+
+// Tiles have multiples of as many rows, as far as there are so many.
+template <class T>
+constexpr int ROW_GRAIN = TILE_ROWS<T> % REGISTER_ROWS == 0 ? REGISTER_ROWS : 1;
 
 // Rows so few that their chains do not keep the multipliers busy: two panels are multiplied side by side. Where a
 // pair of bfloat16 is one instruction, a row alone reads faster than memory.
@@ -39,6 +48,12 @@ constexpr int FEW_ROWS = STEP<T> == 1 ? 0 : 2;
 struct Ahead {
     const char* data = nullptr;
     int64_t step_bytes = 0;
+
+    // For the next so many steps.
+    void fetch(int64_t steps) {
+        for (int64_t byte = 0; byte < steps * step_bytes; byte += 64) __builtin_prefetch(data + byte, 0, 2);
+        data += steps * step_bytes;
+    }
 };
 
 // c [rows, TILE_COLUMNS] = a [rows, steps * STEP] (row stride lda) x panel [steps, TILE_COLUMNS, STEP], contiguous.

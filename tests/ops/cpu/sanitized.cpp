@@ -446,6 +446,7 @@ void run_without_a_thread() {
 }  // namespace
 
 int main() {
+    check(squadron_start() == 0, "the system gives the level's registers");
     for (int round = 0; round < 30; round++) {
         for (Codes codes : {PLAIN, INT8, INT4}) {
             run_linear<float>(FLOAT32, codes);

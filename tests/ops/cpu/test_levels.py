@@ -20,9 +20,8 @@ OTHERS = (
     "logits/test_logprobs",
     "logits/test_sampling",
 )
-# The first two have the best one's instructions but for products of bfloat16 and of integers; the
-# last one has none.
-MARKS = {"avx512_vnni": pytest.mark.long, "avx512": pytest.mark.long, "portable": pytest.mark.long}
+# The first three have the best one's instructions but for some products; the last one has none.
+MARKS = dict.fromkeys(("avx512_bf16", "avx512_vnni", "avx512", "portable"), pytest.mark.long)
 FILES = [*(f"tests/ops/{folder}" for folder in FOLDERS), *(f"tests/ops/{name}.py" for name in OTHERS)]
 
 

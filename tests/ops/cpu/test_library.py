@@ -22,6 +22,18 @@ print(ops.select("auto", torch.device("cpu")).NAME, "|", reason)
 """
 
 
+# Room for signal handlers that is too small for tile registers.
+WITHOUT_TILE_REGISTERS = """
+import ctypes
+class Stack(ctypes.Structure):
+    _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+room = ctypes.create_string_buffer(4096)
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(Stack(ctypes.addressof(room), 0, len(room))), None) == 0
+from ops.cpu import library
+print(library.isa(), library.usable_levels())
+"""
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A copy of ops/ without compiled kernels."""
@@ -62,6 +74,17 @@ def test_without_a_compiler_the_reference_computes(checkout: Path) -> None:
 
 def test_a_level_that_the_processor_lacks_is_refused(checkout: Path) -> None:
     assert report(checkout, SQUADRON_CPU_ISA="mmx").startswith("reference | SQUADRON_CPU_ISA=mmx: this processor runs ")
+
+
+@pytest.mark.skipif("amx" not in build.runnable_levels(), reason="wants a processor with AMX")
+@pytest.mark.skipif("SQUADRON_CPU_ISA" in os.environ, reason="a level was asked for by name")
+def test_without_the_systems_leave_tile_registers_are_not_used() -> None:
+    script = [sys.executable, "-c", WITHOUT_TILE_REGISTERS]
+    found = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert found.startswith("avx512_bf16 ('avx512_bf16', ")
+    asked = {**os.environ, "SQUADRON_CPU_ISA": "amx"}
+    refused = subprocess.run(script, cwd=ROOT, env=asked, capture_output=True, text=True).stderr
+    assert "the system does not give kernels-amx-" in refused.splitlines()[-1]
 
 
 def test_other_dtypes_are_refused_by_name() -> None:

@@ -14,9 +14,10 @@ from torch import Tensor
 from ops import cpu
 from ops.cpu.matmul.packed import PackedWeight
 
+LEVELS = ("amx", "avx512_bf16")
 pytestmark = [
     pytest.mark.skipif(cpu.unavailable_reason() is not None, reason=str(cpu.unavailable_reason())),
-    pytest.mark.skipif(cpu.unavailable_reason() is None and cpu.ISA != "avx512_bf16", reason="wants AVX512-BF16"),
+    pytest.mark.skipif(cpu.unavailable_reason() is None and cpu.ISA not in LEVELS, reason="wants AVX512-BF16"),
 ]
 COMPACT = 4  # Codes of src/quantized.h
 linear_module = importlib.import_module("ops.cpu.matmul.linear")
