@@ -47,7 +47,9 @@ def take_seats(
     is_one_node = len(set(node_ids)) == 1
     hosts = [LOOPBACK if is_one_node else fact.address for fact in facts]
     num_ranks = [node_ids.count(node_id) for node_id in node_ids]
-    (port,) = calls.results(lambda process, rank: process.actor.open_store.remote(hosts[0]), [0])
+    port: int | None = None  # of a rank alone: a store listens, and asks nobody who they are
+    if len(processes) > 1:
+        (port,) = calls.results(lambda process, rank: process.actor.open_store.remote(hosts[0]), [0])
     for process in processes:
         process.is_loading = True
     if before is None and config.device == "cpu":  # nothing is loaded yet

@@ -18,14 +18,16 @@ from engine.config import EngineConfig
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A rank in an epoch, and where its ranks meet: a store on rank 0's node."""
+    """A rank in an epoch, and where its ranks meet: a store on rank 0's node. One that is alone
+    meets nobody.
+    """
 
     epoch: int
     rank: int
     host: str  # an address of this rank's node, reachable from the others
     num_ranks_here: int  # on the node
     store_host: str
-    store_port: int
+    store_port: int | None  # None: of a rank alone
     level: str  # that all ranks compute at: see `cluster.workers.group.agreement`
     weights: Any = None  # `Weights` that all ranks have; None: those that are configured
     share: Any = None  # `Share` of a model by its name that the node needs; None: all of it
@@ -103,7 +105,7 @@ class WorkerActor(LookoutActor):
         previous epoch. Raises InvalidConfig. Of other weights than those of the previous epoch it
         has no cache yet.
         """
-        store = self._store if seat.rank == 0 else self._ranks.join_store(seat.store_host, seat.store_port)
+        store = self._store_of(seat)
         self._epoch = seat.epoch
         config = fetched(config, share=seat.share)
         if self._worker is not None:
@@ -122,6 +124,12 @@ class WorkerActor(LookoutActor):
             )
         worker = self._worker
         return Loaded(worker.report, worker.arithmetic, worker.sample, *worker.determine_num_available_blocks())
+
+    def _store_of(self, seat: Seat) -> Any:
+        """Where its ranks meet; closes the one of an earlier epoch that had more of them."""
+        if seat.store_port is None:
+            self._store = None
+        return self._store if seat.rank == 0 else self._ranks.join_store(seat.store_host, seat.store_port)
 
     def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int, weights_digest: str) -> float:
         """Make the cache; returns the seconds to swap a block. `weights_digest`: of all files."""

@@ -32,6 +32,7 @@ from tests.cluster.workers.ranks import PROMPTS, SECONDS, is_alive, make_config,
 from tests.engine.support.demo import Request, answers, tokens_and_text
 from tests.engine.support.workloads import TOKENIZER
 from tests.engine.worker.steps import Part, ints, make_step, pairs
+from tests.listeners import listeners_of
 
 pytestmark = pytest.mark.usefixtures("cluster")
 DEADLY = 13  # a token id
@@ -57,6 +58,15 @@ def test_two_stages_of_two_ranks_from_start_to_end(expected: list[list[int]], ca
     assert [is_alive(pid) for pid in pids] == [False] * 4
     assert executor.worker_pids == executor.worker_nodes == []
     assert {group["state"] for group in placement_group_table().values()} == {"REMOVED"}
+
+
+def test_a_rank_alone_opens_no_store() -> None:
+    with (
+        started(make_config(num_spare_workers=0)) as one,
+        started(make_config(tensor_parallel_size=2, num_spare_workers=0)) as two,
+    ):
+        alone, first, second = (len(listeners_of(pid)) for pid in (*one.worker_pids, *two.worker_pids))
+    assert alone == second == first - 1  # of which the rest are Ray's
 
 
 def check_that_an_exception_restarts_no_process(executor: RayExecutor, expected: list[list[int]]) -> None:
