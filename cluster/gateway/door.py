@@ -106,17 +106,20 @@ class Door:
         own = self._own(fill, arriving)
         waiting = Load(*map(max, fill.waiting, own))
         num_open = self._journals.num_seqs + arriving.num_seqs
-        room, most = min(fill.room.num_seqs - waiting.num_seqs, fill.capacity - num_open), fill.max_waiting
+        most = fill.max_waiting
+        left = [(min(fill.room.num_seqs - waiting.num_seqs, fill.capacity - num_open), "max_num_queued_reqs")]
         if waiting.num_tokens:
-            left = (fill.room.num_tokens - waiting.num_tokens) / waiting.num_tokens
-            room = min(room, left * waiting.num_seqs)
+            part = (fill.room.num_tokens - waiting.num_tokens) / waiting.num_tokens
+            left.append((part * waiting.num_seqs, "max_num_queued_tokens"))
         num_queued, seconds = self._num_queued(fill, own), self._drain.seconds_for(1)
         if seconds and self._max_queue_seconds and not by_key:
             most_in_time = self._max_queue_seconds / seconds
-            room, most = min(room, most_in_time - num_queued), min(most, most_in_time)
+            most = min(most, most_in_time)
+            left.append((most_in_time - num_queued, "max_queue_seconds"))
+        room, limit = min(left)
         if math.isinf(room) or room > most * TOLD_PART:
             return None
-        return Room(room, RETRY_AFTER if seconds is None else seconds * num_queued)
+        return Room(room, RETRY_AFTER if seconds is None else seconds * num_queued, limit)
 
     def look(self) -> None:
         """Measure how fast the queue drains. To be called about once a second."""

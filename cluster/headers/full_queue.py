@@ -36,14 +36,14 @@ PATHS = (
 RESUMABLE = PATHS[:4]  # by `Last-Event-ID`
 
 
-def room_headers(room: tuple[float, float] | None, *, resumes: bool, has_pages: bool) -> dict[str, str]:
+def room_headers(room: tuple[float, float, str] | None, *, resumes: bool, has_pages: bool) -> dict[str, str]:
     """Of an answer, from the requests that have room, and the seconds in which the queue is
     expected to drain (`Room`); None: there is more room than anybody needs to know of. `resumes`
     and `has_pages`: see RESUMES and PAGES.
 
     Half of the room is told: what HAProxy has let in meanwhile has not arrived yet.
     """
-    num_requests, seconds = (math.inf, 1.0) if room is None else room
+    num_requests, seconds, _ = room or (math.inf, 1.0, "")
     num_told = max(0, math.ceil(min(num_requests, 2 * ANY_ROOM) / 2))
     told = {ROOM: num_told, WAIT: min(MAX_WAIT, max(1, round(seconds))), RESUMES: resumes, PAGES: has_pages}
     return {name: str(int(value)) for name, value in told.items()}

@@ -42,6 +42,7 @@ class Room(NamedTuple):
 
     num_requests: float
     seconds: float  # in which the queues are expected to drain
+    limit: str = "max_num_queued_reqs"  # that leaves no more
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,11 @@ class HttpCounts:
     def answered(self, route: str, method: str, status: int, model: str | None = None, by: int = 1) -> None:
         self._counters.count("squadron:http_requests", model or self._only, route, method, str(status), by=by)
 
-    def refused_before(self, num: int) -> None:
-        """So many were, for a full queue, before they reached a gateway."""
-        self.refused("server_overloaded", by=num, limit=QUEUE_LIMITS[0])
+    def refused_before(self, num: int, limit: str) -> None:
+        """So many were, for a full queue, before they reached a gateway. `limit`: see `Room`; empty
+        if only another gateway knows it.
+        """
+        self.refused("server_overloaded", by=num, limit=limit or QUEUE_LIMITS[0])
         self.answered(OTHER, "POST", 503, by=num)
 
     def refused(self, code: str, model: str | None = None, by: int = 1, limit: str | None = None) -> None:

@@ -30,14 +30,15 @@ class EarlyRefusals:
         application: Application,
         max_model_len: int,
         guarded: ASGIApp,
-        count_refused: Callable[[int], None],
+        count_refused: Callable[[int, str], None],
         shares: Shares,
         *,
         resumes: bool,
         has_pages: bool,
     ) -> None:
         """`guarded`: `answer`, behind all that the application is behind. `count_refused` is
-        told how many HAProxy has refused. `resumes`, `has_pages`: see `room_headers`.
+        told how many HAProxy has refused, and for which limit. `resumes`, `has_pages`: see
+        `room_headers`.
         """
         self._application = application
         self._max_model_len = max_model_len
@@ -48,6 +49,7 @@ class EarlyRefusals:
         self._arrivals = Arrivals()
         self._turns = OneATurn()
         self._is_low = False  # the room, when it was told last
+        self._limit = ""  # that it had then, if there is one
         self._refuse = ProxyEdge(RequestIdMiddleware(guarded))  # as Serve puts them before the application
 
     async def __call__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,7 +59,7 @@ class EarlyRefusals:
         scope = _with(scope, WATCHED, {})
         load, seconds, num_refused = known(scope, self._max_model_len)
         if num_refused:
-            self._count_refused(num_refused)
+            self._count_refused(num_refused, self._limit)
         if self._resumes and asks_for_rest(scope):
             await app(scope, receive, send)
             return
@@ -92,6 +94,8 @@ class EarlyRefusals:
         if room is not None and room.num_requests > 0 and self._shares:
             room = None
         was_low, self._is_low = self._is_low, room is not None
+        if room is not None:
+            self._limit = room.limit
         if not was_low and not self._is_low:
             return {}
         return room_headers(room, resumes=self._resumes, has_pages=self._has_pages)

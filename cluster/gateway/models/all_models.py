@@ -49,7 +49,8 @@ class AllModels:
         known = [room for room in rooms if room is not None]
         if len(known) < len(rooms):
             return None
-        return Room(sum(room.num_requests for room in known), max(room.seconds for room in known))
+        fullest = min(known, key=lambda room: room.num_requests)
+        return Room(sum(room.num_requests for room in known), max(room.seconds for room in known), fullest.limit)
 
     def abort(self, request_id: str) -> None:
         """See `Gateway`."""

@@ -339,18 +339,22 @@ def test_what_was_let_in_stays_in_once_the_others_have_their_places() -> None:
             engines.door.check_room(ONE, None, is_let_in=True)
 
 
+BY_REQUESTS = "max_num_queued_reqs"
+
+
 def test_the_room_of_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     engines = Engines()
     assert engines.door.room(NOTHING) is None, "nothing is known"
     engines.reports = [full()]
-    assert engines.door.room(NOTHING) == (0, 2.0), "no rate is known"
+    assert engines.door.room(NOTHING) == (0, 2.0, BY_REQUESTS), "no rate is known"
     five_a_second(engines, monkeypatch)
-    assert engines.door.room(NOTHING) == (0, pytest.approx(3 / 5))
+    assert engines.door.room(NOTHING) == (0, pytest.approx(3 / 5), BY_REQUESTS)
     engines.reports = [full(num_seqs_waiting=1, num_waiting_tokens=10)]
-    assert engines.door.room(NOTHING) == (2, pytest.approx(1 / 5))
-    assert engines.door.room(Load(3, 30)) == (0, pytest.approx(3 / 5)), "they arrive"
+    assert engines.door.room(NOTHING) == (2, pytest.approx(1 / 5), BY_REQUESTS)
+    assert engines.door.room(Load(3, 30)) == (0, pytest.approx(3 / 5), BY_REQUESTS), "they arrive"
     engines.reports = [full(num_seqs_waiting=2, num_waiting_tokens=90)]
-    assert engines.door.room(NOTHING) == (pytest.approx(10 / 45), pytest.approx(2 / 5)), "for a part of a prompt"
+    by_tokens = (pytest.approx(10 / 45), pytest.approx(2 / 5), "max_num_queued_tokens")
+    assert engines.door.room(NOTHING) == by_tokens, "for a part of a prompt"
     engines.reports = [report()]
     assert engines.door.room(NOTHING) is None
 
@@ -365,7 +369,7 @@ def test_a_limit_of_time_is_one_of_room(monkeypatch: pytest.MonkeyPatch) -> None
     engines = Engines(full(), max_queue_seconds=0.4)
     five_a_second(engines, monkeypatch)
     engines.reports = [full(num_seqs_waiting=1)]
-    assert engines.door.room(NOTHING) == (pytest.approx(1), pytest.approx(1 / 5))
+    assert engines.door.room(NOTHING) == (pytest.approx(1), pytest.approx(1 / 5), "max_queue_seconds")
 
 
 def test_what_is_open_takes_room_whatever_the_engines_report() -> None:
@@ -373,7 +377,7 @@ def test_what_is_open_takes_room_whatever_the_engines_report() -> None:
     with ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(engines.journals.open(request()))
-        assert engines.door.room(NOTHING) == (1, 2.0)
+        assert engines.door.room(NOTHING) == (1, 2.0, BY_REQUESTS)
 
 
 def test_the_rate_is_measured_anew_when_replicas_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:

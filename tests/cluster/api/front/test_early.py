@@ -15,7 +15,7 @@ from cluster.api.keys.key_ring import KeyRing
 from cluster.api.models.model import Model, Models
 from cluster.api.options import HttpOptions
 from cluster.api.responses.resuming.streams import StreamStore
-from cluster.headers.full_queue import PATHS, RESUMABLE, ROOM, WAIT, room_headers
+from cluster.headers.full_queue import PATHS, REFUSED, RESUMABLE, ROOM, WAIT, room_headers
 from cluster.metrics.counters import Counters
 from engine.admission.queue_limits import Room
 from tests.cluster.api.responses.resuming.test_resume import Streams
@@ -130,6 +130,15 @@ def test_haproxy_is_told_the_room_while_there_is_little(server: Server, http: ht
     rooms = (Room(30, 2.0), Room(0, 7.0), None)
     low = [room_headers(room, resumes=False, has_pages=False) for room in rooms]
     assert told == [{}, *({name: each[name] for name in (ROOM, WAIT)} for each in low), {}]
+
+
+def test_what_haproxy_refuses_is_counted_by_the_limit_that_left_no_room(server: Server, http: httpx.Client) -> None:
+    server.service.is_full, server.service.told_room = False, Room(0, 7.0, "max_queue_seconds")
+    for num_refused in ("0", "9"):
+        assert http.post(ROUTE, json=BODY, headers={REFUSED: num_refused}).status_code == 200
+    figures = server.counters.figures()
+    limits = ("max_num_queued_reqs", "max_queue_seconds")
+    assert [figures["vllm:admission_rejections", (MODEL, limit)] for limit in limits] == [0, 9]
 
 
 def test_what_is_let_in_is_asked_for_room_once_more_when_it_is_read(server: Server, http: httpx.Client) -> None:

@@ -75,11 +75,11 @@ def asked(*gateways: One) -> AllModels:
 
 
 def test_there_is_room_while_one_model_has_some() -> None:
-    full, free = One("full", [], Room(0, 3.0)), One("free", [], Room(2, 5.0))
+    full, free = One("full", [], Room(0, 3.0, "max_queue_seconds")), One("free", [], Room(2, 5.0))
     one = Load(1, 8)
     for gateways in ((full, free), (free, full)):
         asked(*gateways).check_room(one)
-        assert asked(*gateways).room(one) == Room(2, 5.0)
+        assert asked(*gateways).room(one) == Room(2, 5.0, "max_queue_seconds")
     with pytest.raises(Overloaded, match="full is full"):
         asked(full, full).check_room(one)
     with pytest.raises(Overloaded):
