@@ -27,13 +27,17 @@ class OneLine(logging.Formatter):
 
 
 def log_beside_serve() -> None:
-    """In a Serve replica: write our log lines, from INFO on, to its log file."""
-    ours, handlers = logging.getLogger("squadron"), logging.getLogger(SERVE_LOGGER_NAME).handlers
+    """In a Serve replica: write our log lines, from INFO on, to its log file, and those of
+    OpenTelemetry's SDK: what it says on stderr would be there without its level.
+    """
+    ours, sdk = logging.getLogger("squadron"), logging.getLogger("opentelemetry")
+    handlers = logging.getLogger(SERVE_LOGGER_NAME).handlers
     if handlers:  # otherwise this is not a replica, and the caller configures logging
         write_one_line_each()
         ours.setLevel(logging.INFO)
-        ours.propagate = False
-        ours.handlers[:] = handlers
+        for logger in (ours, sdk):
+            logger.propagate = False
+            logger.handlers[:] = handlers
         # Python reports a log that cannot be written on stderr, and Serve writes stderr to the log:
         # an endless loop on a full disk.
         logging.raiseExceptions = False

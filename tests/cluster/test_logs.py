@@ -4,9 +4,10 @@ import io
 import logging
 from logging.handlers import MemoryHandler
 
+import pytest
 from ray.serve._private.constants import SERVE_LOGGER_NAME
 
-from cluster.logs import OneLine, serve_logging, write_one_line_each
+from cluster.logs import OneLine, log_beside_serve, serve_logging, write_one_line_each
 
 
 def written(told: logging.Formatter, message: str, *arguments: object, error: Exception | None = None) -> str:
@@ -37,6 +38,20 @@ def test_serves_handlers_write_a_line_each() -> None:
     finally:
         logger.handlers[:] = kept
     assert file.getvalue() == "one\\ntwo\n"
+
+
+def test_what_opentelemetry_says_keeps_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.StringIO()
+    handler = logging.StreamHandler(file)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    for name in (SERVE_LOGGER_NAME, "squadron", "opentelemetry"):
+        monkeypatch.setattr(logging.getLogger(name), "handlers", [handler] * (name == SERVE_LOGGER_NAME))
+        monkeypatch.setattr(logging.getLogger(name), "propagate", False)
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+    log_beside_serve()
+    logging.getLogger("opentelemetry.exporter").error("no spans")
+    logging.getLogger("opentelemetry.exporter").info("a batch")
+    assert file.getvalue() == "ERROR no spans\n"
 
 
 def test_the_format_is_serves() -> None:

@@ -36,6 +36,7 @@ def test_a_request_is_a_trace_below_its_clients(server: Server, by_handle: bool)
     assert all(len(step.attributes["squadron.rank_seconds"]) == 4 for step in steps)
     told = request.attributes
     assert (told["gen_ai.response.id"], told["gen_ai.request.model"]) == (answer_id, "demo")
+    assert told["gen_ai.operation.name"] == "chat"
     assert (told["gen_ai.request.max_tokens"], told["gen_ai.request.temperature"]) == (8, 0.0)
     latencies = {name.rpartition(".")[2]: told[name] for name in told if name.startswith("gen_ai.latency.")}
     parts = [latencies[f"time_in_model_{name}"] for name in ("prefill", "decode")]

@@ -15,7 +15,7 @@ from cluster.gateway.requests.journal import Journal
 from cluster.telemetry.ended import Ended, as_text
 from cluster.telemetry.tracing import Span, Tracer, Value
 from engine.errors import SquadronError
-from engine.request import Request
+from engine.request import ChatPrompt, Request
 
 logger = logging.getLogger("squadron.gateway")
 
@@ -134,6 +134,8 @@ def asked(tried: Request, request: Request) -> dict[str, Value]:
     """What the client asked for; `tried` has the number of tokens that its answer could have."""
     params = request.params
     found: dict[str, Value | None] = {
+        "gen_ai.operation.name": _operation(request),
+        "gen_ai.provider.name": "squadron",
         "gen_ai.request.max_tokens": tried.params.max_tokens,
         "gen_ai.request.temperature": params.temperature,
         "gen_ai.request.top_p": params.top_p,
@@ -145,3 +147,10 @@ def asked(tried: Request, request: Request) -> dict[str, Value]:
         "gen_ai.usage.num_sequences": params.num_samples,
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _operation(request: Request) -> str:
+    """As OpenTelemetry names it; a name of ours for the scores of documents."""
+    if request.pooling is not None:
+        return "score" if request.pooling.type == "logprobs" else "embeddings"
+    return "chat" if isinstance(request.prompt, ChatPrompt) else "text_completion"

@@ -7,10 +7,11 @@ import pytest
 
 from cluster.gateway.gateway import Gateway
 from cluster.gateway.monitoring.observers import Observers
-from cluster.gateway.monitoring.watch import Watcher
+from cluster.gateway.monitoring.watch import Watcher, asked
 from cluster.replica.refusals.refusal import Refusal
 from engine.errors import InvalidRequest
-from engine.request import Request, Share
+from engine.pooling import Pooling
+from engine.request import ChatPrompt, Prompt, Request, Share
 from engine.sampling_params import SamplingParams
 from tests.cluster.gateway.test_gateway import REFERENCE, SECONDS, Replica, Replicas
 
@@ -93,6 +94,21 @@ async def test_nobody_watches_by_default(caplog: pytest.LogCaptureFixture) -> No
             pass
     await close(gateway, replica)
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "pooling", "name"),
+    [
+        (ChatPrompt([{"role": "user", "content": "a"}]), None, "chat"),
+        ("a", None, "text_completion"),
+        ([1], Pooling("last"), "embeddings"),
+        ([1], Pooling("logprobs", (1, 2)), "score"),
+    ],
+)
+def test_a_span_names_the_operation(prompt: Prompt, pooling: Pooling | None, name: str) -> None:
+    request = Request("mine", prompt, SamplingParams(), pooling=pooling)
+    told = asked(request, request)
+    assert (told["gen_ai.operation.name"], told["gen_ai.provider.name"]) == (name, "squadron")
 
 
 async def close(gateway: Gateway, *replicas: Replica) -> None:
