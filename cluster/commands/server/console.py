@@ -1,5 +1,6 @@
 """Prints on the console of `squadron serve` the events that engines report (lost ranks, and
-requests that caused a loss), and while it starts, which replicas wait for room in the Ray cluster.
+requests that caused a loss), and while it starts, which replicas have no place in the Ray
+cluster yet.
 """
 
 import contextlib
@@ -103,7 +104,7 @@ def _tell_waits(app_name: str, has_ended: threading.Event) -> None:
                 if (found := _WAITING.search(deployment.message)) and told.get(name) != found[1]:
                     told[name] = found[1]
                     print(
-                        f"{found[1]} replica(s) of {name} wait for room in the Ray cluster: each needs {found[2]}; "
+                        f"{found[1]} replica(s) of {name} have no place in the Ray cluster yet: each needs {found[2]}; "
                         f"free are {free_resources()}",
                         file=sys.stderr,
                         flush=True,

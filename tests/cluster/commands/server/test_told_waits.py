@@ -12,7 +12,7 @@ from cluster.launch.packages import ROOT
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.launch.serve_calls import run, start_serve_alone
 
-LINE = "1 replica(s) of Waiter wait for room in the Ray cluster: each needs {\"CPU\": 1000}; free are {'CPU': "
+LINE = "1 replica(s) of Waiter have no place in the Ray cluster yet: each needs {\"CPU\": 1000}; free are {'CPU': "
 
 
 def test_a_replica_without_room_is_told() -> None:
@@ -22,7 +22,7 @@ def test_a_replica_without_room_is_told() -> None:
         [sys.executable, "-c", code], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        told = next((line for line in process.stderr if "wait for room" in line), "")
+        told = next((line for line in process.stderr if "no place" in line), "")
         process.terminate()
     assert told.startswith(LINE), told
 
