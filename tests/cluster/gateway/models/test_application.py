@@ -1,6 +1,7 @@
 """Models that join a gateway which serves others already."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from cluster.gateway.adapters import loading as adapter_loading
 from cluster.gateway.adapters.loading import AdapterLoading
 from cluster.gateway.adapters.store import Change
 from cluster.gateway.gateway import Gateway
+from cluster.gateway.models import joining
 from cluster.gateway.models.application import ServedApplication
+from cluster.gateway.models.joining import Joining
 from cluster.gateway.models.served import Served
 from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.monitoring.watch import Watcher
@@ -79,7 +82,7 @@ async def test_a_model_joins_once_it_has_an_engine(monkeypatch: pytest.MonkeyPat
         await has_engine.wait()
         return served("first")
 
-    application = ServedApplication([served("second")], [asyncio.create_task(make())], OPTIONS)
+    application = ServedApplication([served("second")], [Joining(make)], OPTIONS)
     await application.start()
     try:
         assert [each.model.name for each in application.models] == ["second"]
@@ -104,7 +107,7 @@ async def test_a_model_joins_though_nobody_tells_its_adapters_at_first(monkeypat
     async def make() -> Served:
         return served("second", Store())
 
-    application = ServedApplication([served("first", Store())], [asyncio.create_task(make())], OPTIONS)
+    application = ServedApplication([served("first", Store())], [Joining(make)], OPTIONS)
     await application.start()
     try:
         await asyncio.wait_for(application.wait_for_all(), 10)
@@ -118,25 +121,66 @@ async def test_a_model_joins_though_nobody_tells_its_adapters_at_first(monkeypat
 
 
 async def test_a_model_joins_though_another_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that one, too, once it no longer fails."""
     monkeypatch.setenv(COLLECTS, "0")
-    has_failed = asyncio.Event()
+    monkeypatch.setattr(joining, "AGAIN_SECONDS", 0.0)
+    may_work = asyncio.Event()
 
     async def fail() -> Served:
-        has_failed.set()
-        raise RuntimeError("unforeseen")
-
-    async def make() -> Served:
-        await has_failed.wait()
+        if not may_work.is_set():
+            raise RuntimeError("unforeseen")
         return served("second")
 
-    application = ServedApplication([served("first")], [asyncio.create_task(each()) for each in (fail, make)], OPTIONS)
+    async def make() -> Served:
+        return served("third")
+
+    names = ("first", "second", "third")
+    options = replace(OPTIONS, models=tuple(ModelOptions(name, f"/{name}") for name in names))
+    application = ServedApplication([served("first")], [Joining(fail), Joining(make)], options)
     await application.start()
     try:
         async with asyncio.timeout(10):
             while len(application.served) < 2:
                 await asyncio.sleep(0)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(application.wait_for_all(), 0)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(application.wait_for_all(), 0)
+            may_work.set()
+            await application.wait_for_all()
+        assert [each.model.name for each in application.models] == [*names]
+    finally:
+        for each in application.served:
+            await each.gateway.close()
+
+
+async def test_a_gateway_that_could_not_start_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one takes its place."""
+    monkeypatch.setenv(COLLECTS, "0")
+    monkeypatch.setattr(joining, "AGAIN_SECONDS", 0.0)
+    made: list[Served] = []
+    closed: list[Gateway] = []
+
+    class Late(Store):
+        async def read(self) -> dict[str, Change]:
+            if len(made) == 1:
+                raise RuntimeError("unforeseen")
+            return {}
+
+    async def make() -> Served:
+        made.append(served("second", Late()))
+        return made[-1]
+
+    async def close(gateway: Gateway) -> None:
+        closed.append(gateway)
+        await really_close(gateway)
+
+    really_close = Gateway.close
+    monkeypatch.setattr(Gateway, "close", close)
+    application = ServedApplication([served("first")], [Joining(make)], OPTIONS)
+    await application.start()
+    try:
+        await asyncio.wait_for(application.wait_for_all(), 10)
+        assert application.models["second"].service is made[1].gateway
+        assert closed == [made[0].gateway]
     finally:
         for each in application.served:
             await each.gateway.close()
