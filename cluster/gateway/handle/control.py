@@ -151,7 +151,11 @@ def _controller(models: Models, fields: dict[str, Any]) -> Changes:
     if len(shares) > 1:
         meant = ", ".join(model for model, _ in shares)
         raise InvalidRequest(f"model={name!r} is an alias of several models; name one of {meant}", param="model")
-    controller = models[find_model(fields, models).name].controller
+    model = find_model(fields, models)
+    if model.adapter(name) is not None:
+        message = f"model={name!r} is an adapter of {model.name}, whose engines have others, too; name that"
+        raise InvalidRequest(message, param="model")
+    controller = models[model.name].controller
     assert isinstance(controller, Changes)
     return controller
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cluster.api.models.adapters import Adapters
 from cluster.api.models.aliases import Alias
 from cluster.api.models.model import Model, Models, ServedModel
 from cluster.gateway.engines.changes import Changes
@@ -13,6 +14,7 @@ from cluster.replica.refusals.refusal import Refusal
 from cluster.weights.groups.messages import Offer
 from cluster.weights.rest import RUNS
 from engine.errors import InvalidRequest
+from engine.request import Adapter
 
 
 class Engines:
@@ -35,8 +37,10 @@ class Engines:
 def models_of(engines: Any) -> Models:
     service: Any = None
     controller = Changes(engines, list, patience=1.0)
+    adapters = {"m": Adapters([Adapter("mine", "/adapters/mine", "00", 8)]), "n": Adapters()}
     served = [
-        ServedModel(Model(name=name, max_model_len=8, vocab_size=8), service, None, controller) for name in ("m", "n")
+        ServedModel(Model(name=name, max_model_len=8, vocab_size=8, adapters=own), service, None, controller)
+        for name, own in adapters.items()
     ]
     return Models(served, aliases={"both": Alias((("m", 1.0), ("n", 1.0))), "other name": Alias((("n", 1.0),))})
 
@@ -57,6 +61,7 @@ def models_of(engines: Any) -> Models:
         ({"path": "/new", "model": 1}, "model", "invalid_type"),  # not the first model's
         ({"path": "/new", "model": ["n"]}, "model", "invalid_type"),
         ({"path": "/new", "model": "both"}, "model", "invalid_value"),  # nor one of these by chance
+        ({"path": "/new", "model": "mine"}, "model", "invalid_value"),  # an adapter's
         ({"path": "/new", "folder": "/new"}, "folder", "unknown_parameter"),
     ],
 )
@@ -79,6 +84,7 @@ async def test_updates_that_are_refused(request_: Any, param: str | None, code: 
         ("resume", {"mode": "keep"}, "mode"),
         ("sleep", {"model": 1}, "model"),
         ("sleep", {"model": "both"}, "model"),
+        ("sleep", {"model": "mine"}, "model"),
     ],
 )
 async def test_controls_that_are_refused(what: Any, request_: Any, param: str) -> None:
