@@ -35,8 +35,7 @@ class Answers:
 
     def load(self) -> float:
         """See `EngineStats.load`."""
-        config = self._engine.config
-        return self._engine.observer.stats().load(max_num_seqs=config.max_num_seqs, block_size=config.block_size)
+        return self._engine.observer.load()
 
     async def probe(self, adapter: Adapter | None = None) -> str | None:
         """Generate a token, by every rank, with an adapter or without; what went wrong, a line. It

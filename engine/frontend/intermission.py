@@ -38,6 +38,8 @@ class Intermissions:
     def __init__(self, engine: LLMEngine, release: Callable[[Arrival], None]) -> None:
         self.is_paused = False
         self.sleep_level = 0  # 0: awake
+        self.num_held_seqs = 0  # of the requests that are kept for later
+        self.num_held_tokens = 0  # of their prompts
         self._asleep: set[str] = set()  # of TAGS
         self._engine = engine
         self._release = release
@@ -57,6 +59,7 @@ class Intermissions:
         if not self._are_on or (not self._engine.is_frozen and any(arrival.request.resume.output_ids)):
             return False
         self._held.append(arrival)
+        self._count(arrival, 1)
         if arrival.request.timeout is not None:
             self._deadlines.add(arrival.request.id, arrival.time + arrival.request.timeout)
         return True
@@ -66,7 +69,7 @@ class Intermissions:
         for arrival in self._held:
             if arrival.request.id == request_id:
                 self._held.remove(arrival)
-                self._deadlines.remove(request_id)
+                self._forget(arrival)
                 return arrival
         return None
 
@@ -120,8 +123,17 @@ class Intermissions:
             self._engine.is_frozen = False
             while self._held:
                 arrival = self._held.popleft()
-                self._deadlines.remove(arrival.request.id)
+                self._forget(arrival)
                 self._release(arrival)
+
+    def _forget(self, arrival: Arrival) -> None:
+        """It is no longer held."""
+        self._deadlines.remove(arrival.request.id)
+        self._count(arrival, -1)
+
+    def _count(self, arrival: Arrival, change: int) -> None:
+        self.num_held_seqs += change * arrival.request.params.num_samples
+        self.num_held_tokens += change * len(arrival.prompt_token_ids)
 
     @property
     def _are_on(self) -> bool:

@@ -27,6 +27,18 @@ class Observer:
         """As of the last step or command."""
         return self._thread.stats
 
+    def load(self) -> float:
+        """See `EngineStats.load`. The cache of an engine that has never been awake has no size yet:
+        of its requests only seats are counted.
+        """
+        engine, held = self._thread.engine, self._thread.controls.intermissions
+        return self._thread.stats.load(
+            max_num_seqs=engine.config.max_num_seqs,
+            block_size=engine.config.block_size,
+            num_held_seqs=held.num_held_seqs,
+            num_held_tokens=held.num_held_tokens if engine.epochs.has_begun else 0,
+        )
+
     @property
     def arithmetic(self) -> dict[str, str]:
         """What tokens depend on beside the request, by name; once the engine has started. See

@@ -53,13 +53,13 @@ class EngineStats:
     execute_seconds: float  # waited for the workers
     process_seconds: float
 
-    def load(self, *, max_num_seqs: int, block_size: int) -> float:
+    def load(self, *, max_num_seqs: int, block_size: int, num_held_seqs: int = 0, num_held_tokens: int = 0) -> float:
         """How much of the engine's room its requests want: 1: all of its seats, or all of its
-        cache; more if requests wait.
+        cache; more if requests wait, also those that are held (`Intermissions.holds`).
         """
-        num_seqs = self.num_seqs_running + self.num_seqs_waiting + self.num_seqs_swapped
+        num_seqs = self.num_seqs_running + self.num_seqs_waiting + self.num_seqs_swapped + num_held_seqs
         used = self.num_gpu_blocks - self.num_free_gpu_blocks
-        tokens = used * block_size + self.num_waiting_tokens
+        tokens = used * block_size + self.num_waiting_tokens + num_held_tokens
         return max(num_seqs / max_num_seqs, tokens / (self.num_gpu_blocks * block_size))
 
     @property

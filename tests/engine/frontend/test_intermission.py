@@ -243,7 +243,37 @@ async def test_an_idle_engine_that_sleeps_wants_no_other_beside_it(engine: Async
         await done(engine.controls.sleep(2))
         for each in (engine, later):
             assert each.controls.is_sleeping
-            assert each.observer.stats().load(max_num_seqs=1, block_size=each.config.block_size) == 0
+            assert each.observer.load() == 0
+    finally:
+        await asyncio.to_thread(later.shutdown)
+
+
+async def test_what_is_held_counts_as_load(engine: AsyncEngine) -> None:
+    """Or autoscaling would end the engine just as it wakes up. Of an engine that has been awake the
+    cache's size is known.
+    """
+    later = make()
+    later.start(sleep_level=1)
+    try:
+        await done(engine.controls.sleep(1))
+        for each in (engine, later):
+            max_num_seqs = each.config.max_num_seqs
+            prompt = [1] * 200
+            task = asyncio.create_task(collect(each, "held", prompt, PARAMS))
+            await held(each)
+            blocks = each.observer.stats().num_gpu_blocks if each is engine else math.inf
+            tokens = len(prompt) / (blocks * each.config.block_size)
+            assert each.observer.load() == max(1 / max_num_seqs, tokens) > 0
+            task.cancel()
+            async with asyncio.timeout(SECONDS):
+                while each.observer.load():
+                    await each.observer.steps_after(-1, 1)
+            task = asyncio.create_task(collect(each, "next", prompt, PARAMS))
+            await held(each)
+            await done(each.controls.wake_up())
+            await asyncio.wait_for(task, SECONDS)
+            await each.observer.steps_after(-1, 1)  # figures are those of the last turn
+            assert each.observer.load() == 0
     finally:
         await asyncio.to_thread(later.shutdown)
 
