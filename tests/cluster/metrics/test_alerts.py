@@ -23,7 +23,7 @@ RULES = {
 MODEL, ENGINE = 'model_name="demo"', 'engine="a"'
 ASKED = 'squadron:http_requests_total{route="%s",method="%s",status="%s"}'
 CHAT, REFUSED = ASKED % ("/v1/chat/completions", "POST", 200), ASKED % ("other", "POST", 503)
-OVERLOADED = 'squadron:refused_requests_total{reason="server_overloaded"}'
+NOT_READY = ASKED % ("/v1/chat/completions", "POST", 503)  # of a model that has had no engine yet, say
 ENDED = 'vllm:request_success_total{finished_reason="%s",model_name="demo"}'
 FIRST = 'vllm:time_to_first_token_seconds_bucket{le="%s",model_name="demo"}'
 WAITING, RUNNING = (f"vllm:num_requests_{what}{{{MODEL},{ENGINE}}}" for what in ("waiting", "running"))
@@ -31,6 +31,7 @@ WAITING, RUNNING = (f"vllm:num_requests_{what}{{{MODEL},{ENGINE}}}" for what in 
 NOISE = {
     ASKED % ("other", *told): "0+99999x20" for told in (("POST", 401), ("POST", 404), ("GET", 404), ("other", 200))
 }
+PROBES = {ASKED % (path, "GET", 503): "0+99x20" for path in ("/health", "/health/deep")}
 CACHE = f"vllm:kv_cache_usage_perc{{{MODEL},{ENGINE}}}"
 PREEMPTIONS = f"vllm:num_preemptions_total{{{MODEL},{ENGINE}}}"
 NO_ENGINE, FOR_REQUESTS = (f"squadron:{name}{{{MODEL}}}" for name in ("engines", "starts_for_requests"))
@@ -71,9 +72,10 @@ CASES = [
     Case("SquadronEngineDown", {UP % "a": "1x18 0 0", UP % "b": "1x20"}, False),
     Case("SquadronErrors", {ENDED % "error": "0+2x20", ENDED % "stop": "0+98x20"}, True, OF_MODEL),
     Case("SquadronErrors", {ENDED % "error": "0+1x20", ENDED % "stop": "0+199x20"}, False),
-    Case("SquadronRefuses", {OVERLOADED: "0+10x20", CHAT: "0+90x20", REFUSED: "0+10x20"}, True),
-    Case("SquadronRefuses", {OVERLOADED: "0+10x20", CHAT: "0+90x20", REFUSED: "0+10x20"} | NOISE, True),
-    Case("SquadronRefuses", {OVERLOADED: "0+2x20", CHAT: "0+98x20", REFUSED: "0+2x20"}, False),
+    Case("SquadronRefuses", {CHAT: "0+90x20", REFUSED: "0+10x20"}, True),
+    Case("SquadronRefuses", {CHAT: "0+90x20", REFUSED: "0+10x20"} | NOISE, True),
+    Case("SquadronRefuses", {CHAT: "0+90x20", NOT_READY: "0+10x20"}, True),
+    Case("SquadronRefuses", {CHAT: "0+98x20", REFUSED: "0+1x20", NOT_READY: "0+1x20"} | PROBES, False),
     Case(
         "SquadronSlowFirstToken",
         first_within_5_s("0+90x20"),
