@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
+from cluster.files.state import state_of
 from engine.errors import InvalidConfig
 
 # Environment variables of Serve's processes, with paths on the machine that listens.
@@ -35,7 +36,7 @@ class CertificateFiles:
     @property
     def state(self) -> object:
         """Another value after a change of either file."""
-        return [_state(self.certfile), _state(self.keyfile)]
+        return [state_of(self.certfile), state_of(self.keyfile)]
 
     def read(self) -> bytes:
         """The certificates and the key, as one PEM file. Raises InvalidConfig if they could not be
@@ -97,14 +98,6 @@ def _check_time(path: str, certificate: x509.Certificate) -> None:
         raise InvalidConfig(f"ssl_certfile={path} expired at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
     if now < certificate.not_valid_before_utc:
         raise InvalidConfig(f"ssl_certfile={path} begins at {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC")
-
-
-def _state(path: str) -> object:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def main() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from cluster.api.keys.key import Key, digest_of
 from cluster.api.keys.key_file import check_unique, plain_key, read_key_file
+from cluster.files.state import state_of
 from engine.errors import InvalidConfig, going_on
 
 API_KEY_VARIABLE = "SQUADRON_API_KEY"
 LOOK_SECONDS = 1.0  # between two looks at the file
-_Signature = tuple[int, int, int]  # of a file's version: time of change in ns, inode, bytes
 _logger = logging.getLogger("ray.serve")
 
 
@@ -28,7 +28,7 @@ class KeyRing:
             plain_key(key, f"key-{number}", "the configuration") for number, key in enumerate(dict.fromkeys(given), 1)
         )
         self._file = None if file is None else Path(file).absolute()
-        self._seen = self._signature()
+        self._seen = None if self._file is None else state_of(self._file)
         self._keys = self._given if self._file is None else self._with_file(self._file)
 
     def __bool__(self) -> bool:
@@ -68,10 +68,9 @@ class KeyRing:
         """Read the file again if it has changed. One that is broken is reported in the log, and the
         keys stay as they were.
         """
-        signature = self._signature()
-        if self._file is None or signature == self._seen:
+        if self._file is None or (state := state_of(self._file)) == self._seen:
             return
-        self._seen = signature
+        self._seen = state
         try:
             self._keys = self._with_file(self._file)
         except InvalidConfig as error:
@@ -87,16 +86,6 @@ class KeyRing:
 
     def _with_file(self, file: Path) -> tuple[Key, ...]:
         return check_unique((*self._given, *read_key_file(file)), f"api_key_file {file} and the configuration")
-
-    def _signature(self) -> _Signature | None:
-        """None if there is no file to be looked at."""
-        if self._file is None:
-            return None
-        try:
-            status = self._file.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def given_keys(given: Iterable[str], file: str | None) -> tuple[str, ...]:

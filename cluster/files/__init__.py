@@ -1,0 +1,1 @@
+"""Files that an operator names, and may change."""
