@@ -78,8 +78,9 @@ class Run:
         return figures | {"leaving_cpu_ms": 1000 * cpu, "longest_step_ms": 1000 * max(each for each, _ in steps)}
 
     def go_on(self, engine: LLMEngine, blocks_at: str | None) -> dict[str, float]:
+        began, cpu_began = time.perf_counter(), time.process_time()
         self.begin(engine, blocks_at)
-        seconds = cpu_seconds = 0.0
+        seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
         pauses, cpu_pauses = {}, {}
         while len(pauses) < len(self.prompts):
             served, taken, cpu = self.step(engine)
