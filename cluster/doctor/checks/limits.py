@@ -88,7 +88,7 @@ def check_processes(nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
             yield warning(
                 "limits",
                 f"workers of {node.address} run at nice {node.niceness}: any other process delays them",
-                "set RAY_worker_niceness=0 before `ray start`",
+                "set RAY_worker_niceness=0 before `ray start`, and do not run that by `nice`",
             )
     if not has_failed:
         yield ok("limits", f"{min(node.open_files for node in nodes)} open files or more, no niceness")
