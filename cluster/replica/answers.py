@@ -42,6 +42,8 @@ class Answers:
         takes its turn in the queue, which it leaves when nobody waits for its token any more. Where
         the queue is full, or takes longer, the ranks are as well if they compute other requests.
         """
+        if (rest := self._engine.observer.rest()) is not None:
+            return rest
         num_steps = self._engine.observer.stats().num_steps
         params = SamplingParams(max_tokens=1, temperature=0, ignore_eos=True)
         generating = self._engine.generate(Request("probe", [0], params, adapter=adapter))

@@ -66,6 +66,13 @@ class Observer:
         """0: awake; see `Intermissions`."""
         return self._thread.controls.intermissions.sleep_level
 
+    def rest(self) -> str | None:
+        """One line on the call that has to come before any token; None if there is none."""
+        intermissions = self._thread.controls.intermissions
+        if intermissions.sleep_level:
+            return "it sleeps until it is told to wake up"
+        return "it is paused until it is told to resume" if intermissions.is_paused else None
+
     @property
     def adapters(self) -> tuple[list[str], list[str]]:
         """Names of those of the requests that run, and of those that wait."""

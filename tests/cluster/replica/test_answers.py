@@ -1,6 +1,8 @@
 """What a replica says of its engine: real engines on the demo checkpoint."""
 
 import asyncio
+import math
+import threading
 from collections.abc import AsyncGenerator, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -56,14 +58,27 @@ async def test_a_probe_that_gets_no_token_in_time_leaves_the_queue(
     engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cluster.replica.answers.PROBE_SECONDS", 2.0)  # in which it has come to the engine
-    await asyncio.wrap_future(engine.controls.pause("keep"))
+    may_go_on = threading.Event()
+    engine._thread.commands.post(may_go_on.wait)
     answers = Answers(engine, "one")
     assert await answers.probe() == "it gave no token within 2 s"
-    await asyncio.wrap_future(engine.controls.resume())
+    may_go_on.set()
     async for output in engine.generate(Request("next", [1], SamplingParams(max_tokens=1, ignore_eos=True))):
         assert output.error is None
     await asyncio.wrap_future(engine.controls.pause("keep"))  # a turn later, when the figures are there
     assert answers.stats()["num_generation_tokens"] == 1, "that of the request alone"
+
+
+async def test_an_engine_that_rests_says_so_at_once(engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.replica.answers.PROBE_SECONDS", math.inf)
+    answers, controls = Answers(engine, "one"), engine.controls
+    await asyncio.wrap_future(controls.pause("keep"))
+    assert await answers.probe() == "it is paused until it is told to resume"
+    await asyncio.wrap_future(controls.sleep(1))
+    assert await answers.probe() == "it sleeps until it is told to wake up"
+    await asyncio.wrap_future(controls.wake_up())
+    await asyncio.wrap_future(controls.resume())
+    assert await answers.probe() is None
 
 
 class Busy:
@@ -79,6 +94,9 @@ class Busy:
             raise Overloaded("64 sequences wait already")
         await asyncio.Event().wait()
         yield RequestOutput(request.id, 0, [], [], finished=True)
+
+    def rest(self) -> None:
+        return None
 
     def stats(self) -> SimpleNamespace:
         self.num_steps += self._computes
