@@ -47,13 +47,17 @@ def check_fits(
     needs: Sequence[Need], facts: Sequence[NodeFacts], nodes: Sequence[Node], *, is_serving: bool
 ) -> Iterator[Finding]:
     """Whether the weights and caches of all ranks fit. `is_serving`: something runs already,
-    perhaps this, and takes of what is available.
+    perhaps this, and takes of what is available. Of what has no node or no GPU that is meant other
+    checks tell: there a smaller one would be no remedy.
     """
+    on_cpus = []
     for need in needs:
-        if has_gpus(need.config):
-            meant = {node.node_id for node in nodes if is_meant(node, need.config)}
-            yield _gpu_memory(need, [each for each in facts if each.node_id in meant])
-    on_cpus = [need for need in needs if not has_gpus(need.config)]
+        meant = {node.node_id for node in nodes if is_meant(node, need.config)}
+        theirs = [each for each in facts if each.node_id in meant]
+        if not has_gpus(need.config):
+            on_cpus += [need] if theirs else []
+        elif any(each.gpus for each in theirs):
+            yield _gpu_memory(need, theirs)
     if on_cpus:
         yield _host_memory(on_cpus, facts, nodes, is_serving=is_serving)
 

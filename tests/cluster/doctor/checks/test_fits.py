@@ -38,6 +38,14 @@ def test_only_gpus_of_the_kind_and_the_labels_have_to_be_large_enough() -> None:
         only(list(check_fits([need(**wish)], facts, nodes, is_serving=False)), state)
 
 
+def test_what_has_no_node_or_no_gpu_at_all_is_not_too_large() -> None:
+    """What lacks is told by others, whose remedies help."""
+    for wish in ({"device": "cuda"}, {"device": "cpu", "node_labels": {"region": "eu"}}):
+        assert list(check_fits([need(**wish)], [GOOD], ONE, is_serving=False)) == []
+    both = [need(device="cpu", node_labels={"region": "eu"}), need(device="cpu")]
+    assert str(both[1]) in only(list(check_fits(both, [GOOD], ONE, is_serving=False)), "ok").text
+
+
 @pytest.mark.parametrize(("total", "state"), [(80 * GIB, "ok"), (1 << 20, "failure")])
 def test_weights_and_a_sequence_fit_into_the_smallest_gpu(total: int, state: str) -> None:
     nodes = [replace(GOOD, gpus=(H100, replace(H100, total=total)))]
