@@ -49,7 +49,8 @@ def main() -> None:
     ray.init(arguments.address, log_to_driver=False)
     rows = ray.data.from_items([{"question": question} for question in QUESTIONS])
     # The actors only wait for answers, so they need no core.
-    for row in rows.map_batches(Answer, batch_size=2, concurrency=2, num_cpus=0).iter_rows():
+    actors = ray.data.ActorPoolStrategy(size=2)
+    for row in rows.map_batches(Answer, batch_size=2, compute=actors, num_cpus=0).iter_rows():
         print(json.dumps(row))
 
 
