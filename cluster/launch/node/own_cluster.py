@@ -10,7 +10,12 @@ from ray._private.worker import BaseContext
 
 from cluster.launch.node.children import Children
 from cluster.launch.node.logs import RAY, KeptLogs, RayFolder
-from cluster.launch.node.privacy import LOOPBACK_ONLY, starting_on_loopback, token_authentication
+from cluster.launch.node.privacy import (
+    LOOPBACK_ONLY,
+    starting_on_loopback,
+    starting_without_a_store,
+    token_authentication,
+)
 from cluster.launch.node.ray_processes import RayProcesses
 from cluster.launch.node.start.starting import RayletDied, start
 from cluster.workers.placement import CPUS_PER_WORKER, DRIVER_CPUS, GATEWAY_CPUS
@@ -57,7 +62,7 @@ def started(**options: Any) -> Iterator[tuple[BaseContext, RayProcesses]]:
             stack.callback(children.collect)
             stack.callback(processes.shutdown)
             try:
-                with children.remembered(), processes.starting(), starting_on_loopback():
+                with children.remembered(), processes.starting(), starting_on_loopback(), starting_without_a_store():
                     context = start(agents_may_be_late=attempt > 1, **options)
             except RayletDied:
                 if attempt == ATTEMPTS:

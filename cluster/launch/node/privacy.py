@@ -1,5 +1,5 @@
-"""Keeps other users and machines out of a Ray cluster of this machine: a token, and loopback
-(beside its private folder).
+"""Keeps other users, machines and clusters out of a Ray cluster of this machine: a token, loopback,
+and nothing stored (beside its private folder).
 """
 
 import contextlib
@@ -12,6 +12,7 @@ from pathlib import Path
 from ray._private import ray_constants
 
 AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+STORAGE = ("RAY_gcs_storage", "RAY_gcs_storage_path", "RAY_REDIS_ADDRESS")
 # Ray's own switch for systems whose firewall asks about every socket: it makes a cluster without
 # other nodes.
 LOOPBACK_ONLY = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
@@ -58,6 +59,18 @@ def starting_on_loopback() -> Iterator[None]:
         del os.environ[name]
         if before is not None:
             os.environ[name] = before
+
+
+@contextlib.contextmanager
+def starting_without_a_store() -> Iterator[None]:
+    """A cluster that is started within the context is a new one, and ends for good. On a cluster's
+    node, the environment says where that one's GCS stores what it knows, for its next start.
+    """
+    before = {name: os.environ.pop(name) for name in STORAGE if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(before)
 
 
 @functools.cache

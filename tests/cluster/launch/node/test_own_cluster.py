@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from ray.util.placement_group import placement_group
 
@@ -18,6 +19,26 @@ def test_many_engines_and_gateways_have_room_on_few_cores() -> None:
     code = f"from {__name__} import place_all; place_all()"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_has_no_part_in_what_another_one_has_stored(tmp_path: Path) -> None:
+    """The environment of a cluster's node names where that cluster's GCS stores what it knows."""
+    code = f"from {__name__} import tell_sessions; tell_sessions()"
+    stored = {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": str(tmp_path / "gcs")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=os.environ | stored, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not (tmp_path / "gcs").exists()
+
+
+def tell_sessions() -> None:
+    name, sessions = "RAY_gcs_storage", set()
+    for _ in range(2):
+        with ray_cluster() as cluster:
+            sessions.add(cluster.logs.parent.name)
+            assert os.environ[name] == "rocksdb"
+    assert len(sessions) == 2
 
 
 def place_all() -> None:
