@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "simd.h"
 
@@ -16,15 +17,20 @@ constexpr int TILE_COLUMNS = 2 * LANES;
 template <class T>
 constexpr int STEP = 4 / sizeof(T);
 
-// As many rows as leave the accumulators in registers: vectors, or (tile_registers.h) two tile registers of rows by two of columns.
+// Whether rows of T are multiplied by tile registers (tile_registers.h), which have as many.
+#if defined(__AMX_BF16__)
+template <class T>
+constexpr bool HAS_TILE_REGISTERS = std::is_same_v<T, bfloat16>;
+#else
+template <class T>
+constexpr bool HAS_TILE_REGISTERS = false;
+#endif
 constexpr int REGISTER_ROWS = 16;
+
+// As many rows as leave the accumulators in registers: vectors, or two tile registers of rows by two of columns.
 #if defined(__AVX512BF16__)
 template <class T>
-constexpr int TILE_ROWS = 14;
-#if defined(__AMX_BF16__)
-template <>
-constexpr int TILE_ROWS<bfloat16> = 2 * REGISTER_ROWS;
-#endif
+constexpr int TILE_ROWS = HAS_TILE_REGISTERS<T> ? 2 * REGISTER_ROWS : 14;
 #else
 template <class T>
 constexpr int TILE_ROWS = VECTOR_REGISTERS / 2 - (STEP<T> == 1 ? 2 : 3);
@@ -32,7 +38,7 @@ constexpr int TILE_ROWS = VECTOR_REGISTERS / 2 - (STEP<T> == 1 ? 2 : 3);
 
 // Tiles have multiples of as many rows, as far as there are so many.
 template <class T>
-constexpr int ROW_GRAIN = TILE_ROWS<T> % REGISTER_ROWS == 0 ? REGISTER_ROWS : 1;
+constexpr int ROW_GRAIN = HAS_TILE_REGISTERS<T> ? REGISTER_ROWS : 1;
 
 // Rows so few that their chains do not keep the multipliers busy: two panels are multiplied side by side. Where a
 // pair of bfloat16 is one instruction, a row alone reads faster than memory.

@@ -15,9 +15,6 @@ namespace squadron {
 
 #if defined(__AMX_BF16__)
 
-template <class T>
-constexpr bool HAS_TILE_REGISTERS = std::is_same_v<T, bfloat16>;
-
 constexpr int64_t REGISTER_BYTES = 64;  // of a row of a tile register
 constexpr int64_t REGISTER_STEPS = REGISTER_BYTES / 4;
 template <class T>
