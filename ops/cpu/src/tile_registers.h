@@ -192,7 +192,9 @@ inline void with_register_tile(int64_t rows, const T* a, int64_t lda, Function f
 
 #else
 
-struct TileRegisters {};
+struct TileRegisters {
+    TileRegisters() {}  // so that compilers do not call one unused
+};
 
 #endif
 
