@@ -16,9 +16,9 @@ namespace {
 constexpr int64_t FOURFOLD = 4;  // k of a step
 constexpr int64_t STEP_BYTES = 2 * VECTOR_BYTES;
 constexpr int64_t BLOCK_BYTES = 512 << 10;  // of inputs, kept in a core's second-level cache while all panels pass by
-constexpr int64_t AHEAD = 4096;             // bytes
+constexpr int64_t AHEAD = 4096;  // bytes
 constexpr int ROWS = QUANTIZED_ROWS<bfloat16>;  // of a tile
-constexpr int ZERO_POINT = 128;             // of inputs: the multipliers take one factor without a sign
+constexpr int ZERO_POINT = 128;  // of inputs: the multipliers take one factor without a sign
 
 // A leaf of a panel: for each four k a vector of words for either half of the columns, a byte for each k; then the columns'
 // scales [TILE_COLUMNS] float32 and ZERO_POINT times the sums of their codes [TILE_COLUMNS] int32.

@@ -1,7 +1,7 @@
 // Linears on packed weights: x [rows, in] times weight.T, with what follows it fused.
 //
-// An element is the sum of its leaves, added pairwise as a balanced binary tree; a leaf is one chain over its part of k, or a
-// chain of its groups' sums where the weight is quantized.
+// An element is the sum of its leaves, added pairwise as a balanced binary tree; a leaf is what multiply_tile makes of its part of
+// k, or a chain of its groups' sums where the weight is quantized.
 // Neither depends on the other rows, on how columns are sharded, or on which thread does what.
 #include <algorithm>
 #include <type_traits>

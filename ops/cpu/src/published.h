@@ -35,7 +35,7 @@ inline Place place_of(Codes kind, int64_t k, int column) {
 }
 
 // c [rows, TILE_COLUMNS] = a [rows, the runs' lengths together] (row stride lda) x the runs; 1 <= rows <= QUANTIZED_ROWS. A run is
-// one chain of multiply-adds over k; from the first run on, each one's chain times its scale is added to the sum. If kept is not
+// what multiply_tile makes of it; from the first run on, each one's sum times its scale is added to the sum. If kept is not
 // null (rows >= FEWEST_KEPT): kept <- the runs with their codes UNPACKED, for other tiles to read.
 template <class T>
 void multiply_runs(Codes codes, int64_t rows, const T* a, int64_t lda, const char* data, const int32_t* lengths, int64_t count,

@@ -1,11 +1,11 @@
-// multiply_leaf: rows times a leaf of codes, one unrolled kernel for each number of rows.
+// multiply_leaf: rows times a leaf of codes, one unrolled kernel for each number of rows, or tile registers.
 #include "quantized.h"
-
-#include "tile_registers.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include "tile_registers.h"
 
 namespace squadron {
 namespace {

@@ -172,8 +172,8 @@ constexpr int QUANTIZED_ROWS = TILE_ROWS<bfloat16> - 1;
 template <class T>
 constexpr int FEWEST_KEPT = (QUANTIZED_ROWS<T> + 1) / 2;
 
-// c [rows, TILE_COLUMNS] = a [rows, length] (row stride lda) x the leaf; 1 <= rows <= QUANTIZED_ROWS. A group is one chain of
-// multiply-adds over k; from the first group on, each one's chain times its scale is added to the sum. If kept is not null
+// c [rows, TILE_COLUMNS] = a [rows, length] (row stride lda) x the leaf; 1 <= rows <= QUANTIZED_ROWS. A group is what
+// multiply_tile makes of it; from the first group on, each one's sum times its scale is added to the sum. If kept is not null
 // (rows >= FEWEST_KEPT): kept [leaf_bytes<UNPACKED, T>(length)] <- the leaf with its codes UNPACKED, for other tiles to read. Codes
 // are fetched ahead of themselves; `ahead` is for what is unpacked or kept.
 template <class T>

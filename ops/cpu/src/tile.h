@@ -1,7 +1,7 @@
 // The product at the bottom of the linears: a few rows times one panel of TILE_COLUMNS columns.
 //
-// An element is one chain of multiply-adds over k, whatever the number of rows beside it: its bits depend on its own row
-// and column alone.
+// An element is one chain of multiply-adds over k, or what tile registers make of it (tile_registers.h), whatever the number of
+// rows beside it: its bits depend on its own row and column alone.
 #pragma once
 
 #include <cstdint>

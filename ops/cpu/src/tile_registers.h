@@ -3,6 +3,7 @@
 // An instruction takes 64 bytes of each row and column: 32 bfloat16, or 64 bytes without a sign times bytes with one. Of
 // bfloat16, the first numbers of all pairs are one chain of multiply-adds and the second ones another; their sum is added to the
 // element. So its bits depend on its row and column alone. Rows, columns or k that are missing are zeros, which add nothing.
+// Subnormal numbers count as zeros, as in the vectors' products of bfloat16.
 #pragma once
 
 #include <algorithm>
