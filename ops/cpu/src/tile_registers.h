@@ -2,7 +2,8 @@
 //
 // An instruction takes 64 bytes of each row and column: 32 bfloat16, or 64 bytes without a sign times bytes with one. Of
 // bfloat16, the first numbers of all pairs are one chain of multiply-adds and the second ones another; their sum is added to the
-// element. So its bits depend on its row and column alone. Rows, columns or k that are missing are zeros, which add nothing.
+// element. So its bits depend on its row and column alone. k that are missing are zeros, which add nothing; rows that are missing
+// may be anything, since nobody reads their sums.
 // Subnormal numbers count as zeros, as in the vectors' products of bfloat16.
 #pragma once
 
@@ -63,13 +64,11 @@ inline void multiply_tiles() {
         asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(rows), "i"(columns));
 }
 
-// 1 to 16 rows: read as they are if they are whole, and from a copy with zeros otherwise.
+// 1 to 16 rows: read as they are if they are whole, and from a copy otherwise.
 template <class T>
 class RegisterRows {
    public:
-    RegisterRows(int64_t rows, const T* a, int64_t lda) : a(a), lda(lda), rows(rows) {
-        if (rows < REGISTER_ROWS) std::fill_n(copy, sizeof copy, (char)0);
-    }
+    RegisterRows(int64_t rows, const T* a, int64_t lda) : a(a), lda(lda), rows(rows) {}
 
     template <int tile>
     void load(int64_t k, int64_t length) {
@@ -137,7 +136,8 @@ class RegisterTile {
         alignas(64) float sums[(is_high ? 2 : 1) * REGISTER_ROWS * TILE_COLUMNS];
         const int64_t vectors = 2 * (upper.rows + (is_high ? lower.rows : 0));
         const Vec scale[2] = {squadron::load(scales), squadron::load(scales + LANES)};
-        store(sums, TILE_COLUMNS);
+        store_whole<0>(sums, TILE_COLUMNS);
+        if (is_high) store_whole<2>(sums + REGISTER_ROWS * TILE_COLUMNS, TILE_COLUMNS);
         for (int64_t i = 0; i < vectors; i++)
             squadron::store(c + i * LANES, fmadd(squadron::load(sums + i * LANES), scale[i % 2], squadron::load(c + i * LANES)));
     }
@@ -148,7 +148,6 @@ class RegisterTile {
     static void load_sums(const float* c, int64_t ldc, int64_t rows) {
         alignas(64) float whole[REGISTER_ROWS * TILE_COLUMNS];
         if (rows < REGISTER_ROWS) {
-            std::fill_n(whole, REGISTER_ROWS * TILE_COLUMNS, 0.0f);
             for (int64_t row = 0; row < rows; row++)
                 for (int half = 0; half < TILE_COLUMNS; half += LANES)
                     squadron::store(whole + row * TILE_COLUMNS + half, squadron::load(c + row * ldc + half));
@@ -158,13 +157,16 @@ class RegisterTile {
     }
 
     template <int tile>
+    static void store_whole(float* c, int64_t ldc) {
+        store_tile<tile>(c, 4 * ldc), store_tile<tile + 1>(c + LANES, 4 * ldc);
+    }
+
+    template <int tile>
     static void store_sums(float* c, int64_t ldc, int64_t rows) {
+        if (rows == REGISTER_ROWS) return store_whole<tile>(c, ldc);
         alignas(64) float whole[REGISTER_ROWS * TILE_COLUMNS];
-        const bool is_whole = rows == REGISTER_ROWS;
-        float* target = is_whole ? c : whole;
-        const int64_t row_bytes = 4 * (is_whole ? ldc : TILE_COLUMNS);
-        store_tile<tile>(target, row_bytes), store_tile<tile + 1>(target + LANES, row_bytes);
-        for (int64_t row = 0; row < (is_whole ? 0 : rows); row++)
+        store_whole<tile>(whole, TILE_COLUMNS);
+        for (int64_t row = 0; row < rows; row++)
             for (int half = 0; half < TILE_COLUMNS; half += LANES)
                 squadron::store(c + row * ldc + half, squadron::load(whole + row * TILE_COLUMNS + half));
     }
