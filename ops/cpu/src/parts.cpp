@@ -75,20 +75,23 @@ void multiply_by_registers(int64_t rows, const bfloat16* a, int64_t lda, const P
     alignas(64) char copy[REGISTER_STEPS * COLUMNS_BYTES];
     with_register_tile(rows, a, lda, [&](auto& tile) {
         accumulate ? tile.load(c, ldc) : tile.clear();
+        const Part<bfloat16>* part = parts;
+        int64_t first = 0;  // of the part's steps, the next one
         for (int64_t step = 0; step < count * steps; step += REGISTER_STEPS) {
-            const int64_t these = std::min(REGISTER_STEPS, count * steps - step), first = step % steps;
-            const Part<bfloat16>& part = parts[step / steps];
-            if (these == REGISTER_STEPS && first + these <= steps) {
-                const bfloat16 *left = part.halves[0] + first * stride, *right = part.halves[1] + first * stride;
-                tile.add_columns(2 * step, 2 * these, left, right, stride * (int64_t)sizeof(bfloat16));
-                continue;
-            }
-            for (int64_t i = 0; i < these; i++)
+            const int64_t these = std::min(REGISTER_STEPS, count * steps - step);
+            const bool is_one_part = first + REGISTER_STEPS <= steps;
+            if (is_one_part)
+                tile.add_columns(2 * step, 2 * these, part->halves[0] + first * stride, part->halves[1] + first * stride,
+                                 stride * (int64_t)sizeof(bfloat16));
+            for (int64_t i = 0; i < these; i++) {
                 for (int half = 0; half < 2; half++) {
-                    const bfloat16* columns = parts[(step + i) / steps].halves[half] + (step + i) % steps * stride;
-                    store_bits(copy + i * COLUMNS_BYTES + half * HALF, load_bits<Words>(columns));
+                    __builtin_prefetch(part->ahead[half] + first * stride, 0, 2);
+                    if (!is_one_part)
+                        store_bits(copy + i * COLUMNS_BYTES + half * HALF, load_bits<Words>(part->halves[half] + first * stride));
                 }
-            tile.add(2 * step, 2 * these, copy);
+                if (++first == steps) part++, first = 0;
+            }
+            if (!is_one_part) tile.add(2 * step, 2 * these, copy);
         }
         tile.store(c, ldc);
     });
