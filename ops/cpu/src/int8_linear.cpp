@@ -129,7 +129,7 @@ struct Int8Linear {
     void multiply_panel(int64_t panel, Range block, Piece& piece) const {
         const int64_t count = block.end - block.begin, tiles = (count + ROWS - 1) / ROWS;
         for (int64_t i = 0; i < tiles; i++) {
-            const Range part = share(count, (int)i, (int)tiles);
+            const Range part = share_of_wholes(count, ROW_GRAIN<bfloat16>, i, tiles);
             sum_leaves(panel, {block.begin + part.begin, block.begin + part.end}, piece);
         }
     }
@@ -221,7 +221,8 @@ SQUADRON_API void squadron_int8_linear(const PackedWeight* weight, const uint8_t
         const Int8Linear<T> linear{*weight, x, scales, rows, {(const T*)bias, out, (Output)output}};
         const int64_t panels = weight->panels(), blocks = linear.row_blocks();
         perform({blocks * panels, threads, [=](Piece& piece) {
-                     linear.multiply_panel(piece.number % panels, share(rows, (int)(piece.number / panels), (int)blocks), piece);
+                     const Range block = share_of_wholes(rows, ROW_GRAIN<bfloat16>, piece.number / panels, blocks);
+                     linear.multiply_panel(piece.number % panels, block, piece);
                  }});
     });
 }

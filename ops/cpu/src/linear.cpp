@@ -54,7 +54,6 @@ struct Linear {
         return digits == nullptr && weight.codes != PLAIN && (weight.codes != INT4 || IS_ONE_PRODUCT<T>);
     }
     int64_t row_blocks() const;
-    Range share_of(int64_t count, int64_t tile, int64_t tiles) const;
     bool is_one_tile() const { return rows <= tile_height(); }
     void multiply_panel(int64_t panel, Range block, int64_t next_panel, Piece& piece) const;
     Ahead part_of(int64_t panel, int64_t i, int64_t parts) const;
@@ -75,14 +74,6 @@ int64_t Linear<T>::row_blocks() const {
     return (rows + block - 1) / block;
 }
 
-// A tile's rows, in grains.
-template <class T>
-Range Linear<T>::share_of(int64_t count, int64_t tile, int64_t tiles) const {
-    const int64_t grain = digits != nullptr ? 1 : ROW_GRAIN<T>;
-    const Range grains = share((count + grain - 1) / grain, tile, tiles);
-    return {grains.begin * grain, std::min(count, grains.end * grain)};
-}
-
 // One panel's columns of a block of rows, in tiles of nearly equal height. Each of several tiles fetches its part of the next
 // panel, so that the memory is busy all the time and no tile waits for it; a single one leaves that to the hardware, or to
 // multiply_leaf. The first of several leaves the codes that it has unpacked to the others.
@@ -92,7 +83,7 @@ void Linear<T>::multiply_panel(int64_t panel, Range block, int64_t next_panel, P
     char* unpacked = nullptr;
     if (is_unpacked_by_first() && tiles > 1) unpacked = (char*)scratch(weight.leaves * unpacked_leaf_bytes() / sizeof(float));
     for (int64_t i = 0; i < tiles; i++) {
-        const Range part = share_of(count, i, tiles);
+        const Range part = share_of_wholes(count, ROW_GRAIN<T>, i, tiles);
         const bool fetches = tiles > 1 && next_panel >= 0, is_unpacked = unpacked != nullptr && i > 0;
         sum_leaves(panel, {block.begin + part.begin, block.begin + part.end}, unpacked, is_unpacked,
                    fetches ? part_of(next_panel, i, tiles) : Ahead{}, piece);
@@ -191,7 +182,7 @@ void run(const Linear<T>& linear, int threads) {
         return perform({(panels + 1) / 2, threads, [=](Piece& piece) { linear.multiply_two_panels(2 * piece.number, piece); },
                         false, PATIENCE_NS + 2 * linear.weight.panel_bytes() / BYTES_PER_NS});
     perform({blocks * panels, threads, [=](Piece& piece) {
-                 const Range block = share(linear.rows, piece.number / panels, blocks);
+                 const Range block = share_of_wholes(linear.rows, ROW_GRAIN<T>, piece.number / panels, blocks);
                  linear.multiply_panel(piece.number % panels, block, piece.next >= 0 ? piece.next % panels : -1, piece);
              }, false, linear.is_one_tile() ? PATIENCE_NS + linear.weight.panel_bytes() / BYTES_PER_NS : 0});
 }

@@ -22,6 +22,12 @@ inline Range share(int64_t count, int64_t part, int64_t parts) {
     return {count * part / parts, count * (part + 1) / parts};
 }
 
+// The same in wholes of `size`, but for the last of them.
+inline Range share_of_wholes(int64_t count, int64_t size, int64_t part, int64_t parts) {
+    const Range wholes = share((count + size - 1) / size, part, parts);
+    return {wholes.begin * size, std::min(count, wholes.end * size)};
+}
+
 // A piece as a thread computes it.
 struct Piece {
     int64_t number;

@@ -36,7 +36,7 @@ template <class T>
 constexpr int TILE_ROWS = VECTOR_REGISTERS / 2 - (STEP<T> == 1 ? 2 : 3);
 #endif
 
-// Tiles have multiples of as many rows, as far as there are so many.
+// Tiles begin at multiples of as many rows: a tile register that is not full takes as long as a full one.
 template <class T>
 constexpr int ROW_GRAIN = HAS_TILE_REGISTERS<T> ? REGISTER_ROWS : 1;
 
