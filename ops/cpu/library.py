@@ -1,7 +1,9 @@
 """Finds or builds the compiled kernels of a level, loads them, and declares their C signatures."""
 
 import ctypes
+import errno
 import functools
+import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -13,6 +15,8 @@ import torch  # before the kernels, which share its OpenMP runtime
 from torch import Tensor
 
 from ops.cpu import build
+
+logger = logging.getLogger("squadron.ops")
 
 # DType of src/api.h.
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1}
@@ -176,11 +180,15 @@ def _find() -> tuple[str, ctypes.CDLL]:
     for level in _allowed_levels():
         installed = Path(__file__).parent / build.library_name(level)
         try:
-            return level, _load(installed if installed.exists() else build.build_once(level, _cache_folder()))
+            found = _load(installed if installed.exists() else build.build_once(level, _cache_folder()))
         except build.BuildError as error:
             reasons.append(str(error))
         except OSError as error:
             reasons.append(f"cannot load the kernels: {error}")
+        else:
+            for reason in reasons:
+                logger.warning("The kernels are those for %s only: %s", level, reason)
+            return level, found
     raise KernelsUnavailable(reasons[0])
 
 
@@ -201,7 +209,8 @@ def _load(path: Path) -> ctypes.CDLL:
         function = getattr(kernels, name)
         function.restype, function.argtypes = result, arguments
     if error := kernels.squadron_start():
-        raise OSError(error, f"the system does not give {path.name} its registers: {os.strerror(error)}")
+        reason = "a thread's stack for signals is too small" if error == errno.ENOSPC else os.strerror(error)
+        raise OSError(f"the system does not let this process use the tile registers of AMX: {reason}")
     return kernels
 
 

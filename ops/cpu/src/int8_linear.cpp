@@ -59,10 +59,10 @@ struct LeafEnd {
     }
 };
 
-#if defined(__AMX_INT8__)
+#if defined(__AMX_BF16__)
 
-void multiply_leaf(int64_t rows, const uint8_t* a, int64_t lda, const float* scales, int64_t scale_stride, const char* leaf,
-                   int64_t length, float* c) {
+void multiply_integers(int64_t rows, const uint8_t* a, int64_t lda, const float* scales, int64_t scale_stride, const char* leaf,
+                       int64_t length, float* c) {
     with_register_tile(rows, a, lda, [&](auto& tile) {
         tile.clear();
         for (int64_t k = 0; k < length; k += REGISTER_LENGTH<uint8_t>) {
@@ -107,8 +107,8 @@ auto select(int64_t rows, std::integer_sequence<int, row...>) {
     return kernels[rows - 1];
 }
 
-void multiply_leaf(int64_t rows, const uint8_t* a, int64_t lda, const float* scales, int64_t scale_stride, const char* leaf,
-                   int64_t length, float* c) {
+void multiply_integers(int64_t rows, const uint8_t* a, int64_t lda, const float* scales, int64_t scale_stride, const char* leaf,
+                       int64_t length, float* c) {
     select(rows, std::make_integer_sequence<int, ROWS>())(a, lda, scales, scale_stride, leaf, length, c);
 }
 
@@ -129,7 +129,7 @@ struct Int8Linear {
     void multiply_panel(int64_t panel, Range block, Piece& piece) const {
         const int64_t count = block.end - block.begin, tiles = (count + ROWS - 1) / ROWS;
         for (int64_t i = 0; i < tiles; i++) {
-            const Range part = share_of_wholes(count, ROW_GRAIN<bfloat16>, i, tiles);
+            const Range part = share_of_wholes(count, WHOLE_ROWS<bfloat16>, i, tiles);
             sum_leaves(panel, {block.begin + part.begin, block.begin + part.end}, piece);
         }
     }
@@ -139,9 +139,9 @@ struct Int8Linear {
         const char* data = (const char*)weight.data + panel * weight.panel_bytes();
         int depth = 0;
         for (int64_t leaf = 0; leaf < weight.leaves; leaf++) {
-            multiply_leaf(tile_rows, x + tile.begin * weight.in_features + leaf * length, weight.in_features,
-                          scales + tile.begin * weight.leaves + leaf, weight.leaves, data + weight.leaf_offset(leaf), length,
-                          sums[depth]);
+            multiply_integers(tile_rows, x + tile.begin * weight.in_features + leaf * length, weight.in_features,
+                              scales + tile.begin * weight.leaves + leaf, weight.leaves, data + weight.leaf_offset(leaf), length,
+                              sums[depth]);
             close_subtrees(sums, leaf, tile_rows, depth);
         }
         if (piece.may_write()) result.finish(weight, sums[0], panel, tile);
@@ -221,7 +221,7 @@ SQUADRON_API void squadron_int8_linear(const PackedWeight* weight, const uint8_t
         const Int8Linear<T> linear{*weight, x, scales, rows, {(const T*)bias, out, (Output)output}};
         const int64_t panels = weight->panels(), blocks = linear.row_blocks();
         perform({blocks * panels, threads, [=](Piece& piece) {
-                     const Range block = share_of_wholes(rows, ROW_GRAIN<bfloat16>, piece.number / panels, blocks);
+                     const Range block = share_of_wholes(rows, WHOLE_ROWS<bfloat16>, piece.number / panels, blocks);
                      linear.multiply_panel(piece.number % panels, block, piece);
                  }});
     });

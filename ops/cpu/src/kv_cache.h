@@ -1,4 +1,4 @@
-// The paged cache of keys and values, in the order in which attention multiplies them: so that nothing is moved at each read.
+// The paged cache of keys and values, in the order in which attention multiplies them: so that next to nothing is moved at each read.
 //
 // A cache is [num_blocks, kv_heads, block_size, head_dim]; block_size is a multiple of LANES. The LANES positions of a group
 // of a head lie together. Keys are turned: [head_dim / STEP][LANES][STEP], so that a vector has a number, or a pair of them, of

@@ -16,8 +16,8 @@
 namespace squadron {
 namespace {
 
-// Of x, kept in a core's second-level cache while all panels pass by. Where there are tile registers, that has two megabytes, and
-// they would rather wait for memory than for codes to be unpacked.
+// Of x, kept in a core's second-level cache while all panels pass by: that of processors with tile registers has two megabytes, and
+// the more rows a panel is unpacked for the better.
 #if defined(__AMX_BF16__)
 constexpr int64_t CACHED_BYTES = 1280 << 10;
 #else
@@ -83,7 +83,7 @@ void Linear<T>::multiply_panel(int64_t panel, Range block, int64_t next_panel, P
     char* unpacked = nullptr;
     if (is_unpacked_by_first() && tiles > 1) unpacked = (char*)scratch(weight.leaves * unpacked_leaf_bytes() / sizeof(float));
     for (int64_t i = 0; i < tiles; i++) {
-        const Range part = share_of_wholes(count, ROW_GRAIN<T>, i, tiles);
+        const Range part = share_of_wholes(count, WHOLE_ROWS<T>, i, tiles);
         const bool fetches = tiles > 1 && next_panel >= 0, is_unpacked = unpacked != nullptr && i > 0;
         sum_leaves(panel, {block.begin + part.begin, block.begin + part.end}, unpacked, is_unpacked,
                    fetches ? part_of(next_panel, i, tiles) : Ahead{}, piece);
@@ -182,7 +182,7 @@ void run(const Linear<T>& linear, int threads) {
         return perform({(panels + 1) / 2, threads, [=](Piece& piece) { linear.multiply_two_panels(2 * piece.number, piece); },
                         false, PATIENCE_NS + 2 * linear.weight.panel_bytes() / BYTES_PER_NS});
     perform({blocks * panels, threads, [=](Piece& piece) {
-                 const Range block = share_of_wholes(linear.rows, ROW_GRAIN<T>, piece.number / panels, blocks);
+                 const Range block = share_of_wholes(linear.rows, WHOLE_ROWS<T>, piece.number / panels, blocks);
                  linear.multiply_panel(piece.number % panels, block, piece.next >= 0 ? piece.next % panels : -1, piece);
              }, false, linear.is_one_tile() ? PATIENCE_NS + linear.weight.panel_bytes() / BYTES_PER_NS : 0});
 }

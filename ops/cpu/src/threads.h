@@ -56,7 +56,7 @@ struct Job {
     int64_t patience_ns = 0;
 };
 
-// Jobs are done one after the other, each by all threads.
+// Jobs are done one after the other, each by all threads; none starts others.
 void run(const Job* jobs, int64_t count);
 
 // While one exists, this thread's jobs are not done but noted down, with copies of what they capture.

@@ -38,7 +38,7 @@ constexpr int TILE_ROWS = VECTOR_REGISTERS / 2 - (STEP<T> == 1 ? 2 : 3);
 
 // Tiles begin at multiples of as many rows: a tile register that is not full takes as long as a full one.
 template <class T>
-constexpr int ROW_GRAIN = HAS_TILE_REGISTERS<T> ? REGISTER_ROWS : 1;
+constexpr int WHOLE_ROWS = HAS_TILE_REGISTERS<T> ? REGISTER_ROWS : 1;
 
 // Rows so few that their chains do not keep the multipliers busy: two panels are multiplied side by side. Where a
 // pair of bfloat16 is one instruction, a row alone reads faster than memory.

@@ -50,26 +50,26 @@ inline void show_rows([[maybe_unused]] const void* rows, [[maybe_unused]] int64_
 }
 
 // As instructions, and not as the compiler's functions, which do not tell it that they read and write memory.
-template <int tile>
-inline void load_tile(const void* source, int64_t row_bytes) {
+template <int number>
+inline void load_register(const void* source, int64_t row_bytes) {
     show_rows(source, row_bytes);
-    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(source), "r"(row_bytes), "i"(tile) : "memory");
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(source), "r"(row_bytes), "i"(number) : "memory");
 }
 
-template <int tile>
-inline void store_tile(void* target, int64_t row_bytes) {
+template <int number>
+inline void store_register(void* target, int64_t row_bytes) {
     show_rows(target, row_bytes);
-    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(target), "r"(row_bytes), "i"(tile) : "memory");
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(target), "r"(row_bytes), "i"(number) : "memory");
 }
 
-template <int tile>
-inline void clear_tile() {
-    asm volatile("tilezero %%tmm%c0" ::"i"(tile));
+template <int number>
+inline void clear_register() {
+    asm volatile("tilezero %%tmm%c0" ::"i"(number));
 }
 
 // sums += rows x columns
 template <class T, int sums, int rows, int columns>
-inline void multiply_tiles() {
+inline void multiply_registers() {
     if constexpr (std::is_same_v<T, bfloat16>)
         asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(rows), "i"(columns));
     else
@@ -82,13 +82,13 @@ class RegisterRows {
    public:
     RegisterRows(int64_t rows, const T* a, int64_t lda) : a(a), lda(lda), rows(rows) {}
 
-    template <int tile>
+    template <int number>
     void load(int64_t k, int64_t length) {
-        if (rows == REGISTER_ROWS && length == REGISTER_LENGTH<T>) return load_tile<tile>(a + k, lda * (int64_t)sizeof(T));
+        if (rows == REGISTER_ROWS && length == REGISTER_LENGTH<T>) return load_register<number>(a + k, lda * (int64_t)sizeof(T));
         const __mmask64 mask = ~0ull >> (REGISTER_LENGTH<T> - length) * sizeof(T);
         for (int64_t row = 0; row < rows; row++)
             _mm512_store_si512(copy + row * REGISTER_BYTES, _mm512_maskz_loadu_epi8(mask, a + row * lda + k));
-        load_tile<tile>(copy, REGISTER_BYTES);
+        load_register<number>(copy, REGISTER_BYTES);
     }
 
     const T* const a;
@@ -98,7 +98,7 @@ class RegisterRows {
     alignas(64) char copy[REGISTER_ROWS * REGISTER_BYTES];
 };
 
-// Up to 32 rows of T times TILE_COLUMNS columns. The sums stay in registers, 0 to 3; 4 and 5 are the rows', 6 and 7 the columns'.
+// A tile (tile.h) of up to 32 rows of T. The sums stay in registers, 0 to 3; 4 and 5 are the rows', 6 and 7 the columns'.
 template <class T, bool is_high>
 class RegisterTile {
    public:
@@ -107,27 +107,27 @@ class RegisterTile {
           lower(is_high ? rows - REGISTER_ROWS : rows, a + (is_high ? REGISTER_ROWS * lda : 0), lda) {}
 
     void clear() {
-        clear_tile<0>(), clear_tile<1>();
-        if (is_high) clear_tile<2>(), clear_tile<3>();
+        clear_register<0>(), clear_register<1>();
+        if (is_high) clear_register<2>(), clear_register<3>();
     }
 
     // Inputs k to k + length (REGISTER_LENGTH at most) by what a panel has for them: [length / STEP][TILE_COLUMNS][STEP].
     void add(int64_t k, int64_t length, const void* columns) {
-        if (length < REGISTER_LENGTH<T>) columns = with_zeros(columns, length / (4 / sizeof(T)));
+        if (length < REGISTER_LENGTH<T>) columns = with_zeros(columns, length / STEP<T>);
         add_columns(k, length, columns, (const char*)columns + COLUMNS_BYTES / 2, COLUMNS_BYTES);
     }
 
     // The same where either half of the columns is somewhere else, REGISTER_STEPS steps that are `step_bytes` apart.
     void add_columns(int64_t k, int64_t length, const void* left, const void* right, int64_t step_bytes) {
-        load_tile<6>(left, step_bytes);
+        load_register<6>(left, step_bytes);
         upper.template load<4>(k, length);
-        multiply_tiles<T, 0, 4, 6>();
-        load_tile<7>(right, step_bytes);
-        multiply_tiles<T, 1, 4, 7>();
+        multiply_registers<T, 0, 4, 6>();
+        load_register<7>(right, step_bytes);
+        multiply_registers<T, 1, 4, 7>();
         if (!is_high) return;
         lower.template load<5>(k, length);
-        multiply_tiles<T, 2, 5, 6>();
-        multiply_tiles<T, 3, 5, 7>();
+        multiply_registers<T, 2, 5, 6>();
+        multiply_registers<T, 3, 5, 7>();
     }
 
     // sums <- c [rows, TILE_COLUMNS] (row stride ldc)
@@ -156,7 +156,7 @@ class RegisterTile {
 
    private:
     // Of 1 to 16 rows, by way of whole ones where some are missing.
-    template <int tile>
+    template <int number>
     static void load_sums(const float* c, int64_t ldc, int64_t rows) {
         alignas(64) float whole[REGISTER_ROWS * TILE_COLUMNS];
         if (rows < REGISTER_ROWS) {
@@ -165,19 +165,19 @@ class RegisterTile {
                     squadron::store(whole + row * TILE_COLUMNS + half, squadron::load(c + row * ldc + half));
             c = whole, ldc = TILE_COLUMNS;
         }
-        load_tile<tile>(c, 4 * ldc), load_tile<tile + 1>(c + LANES, 4 * ldc);
+        load_register<number>(c, 4 * ldc), load_register<number + 1>(c + LANES, 4 * ldc);
     }
 
-    template <int tile>
+    template <int number>
     static void store_whole(float* c, int64_t ldc) {
-        store_tile<tile>(c, 4 * ldc), store_tile<tile + 1>(c + LANES, 4 * ldc);
+        store_register<number>(c, 4 * ldc), store_register<number + 1>(c + LANES, 4 * ldc);
     }
 
-    template <int tile>
+    template <int number>
     static void store_sums(float* c, int64_t ldc, int64_t rows) {
-        if (rows == REGISTER_ROWS) return store_whole<tile>(c, ldc);
+        if (rows == REGISTER_ROWS) return store_whole<number>(c, ldc);
         alignas(64) float whole[REGISTER_ROWS * TILE_COLUMNS];
-        store_whole<tile>(whole, TILE_COLUMNS);
+        store_whole<number>(whole, TILE_COLUMNS);
         for (int64_t row = 0; row < rows; row++)
             for (int half = 0; half < TILE_COLUMNS; half += LANES)
                 squadron::store(c + row * ldc + half, squadron::load(whole + row * TILE_COLUMNS + half));
@@ -185,7 +185,7 @@ class RegisterTile {
 
     const char* with_zeros(const void* columns, int64_t steps) {
         for (int64_t i = 0; i < REGISTER_STEPS * COLUMNS_BYTES; i += 64)
-            _mm512_store_si512(whole + i, i < steps * COLUMNS_BYTES ? _mm512_loadu_si512((const char*)columns + i) : _mm512_setzero_si512());
+            store_bits(whole + i, i < steps * COLUMNS_BYTES ? load_bits<Words>((const char*)columns + i) : Words{});
         return whole;
     }
 

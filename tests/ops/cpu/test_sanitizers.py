@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.cpu import build
+from ops.cpu import build, library
 
 FLAGS = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{build.SOURCES}"]
 
@@ -28,7 +28,7 @@ def test_every_kernel(tmp_path: Path) -> None:
         pytest.skip(str(error))
     if not has_sanitizers(tmp_path):
         pytest.skip(f"{compiler} has no sanitizers here")
-    level = os.environ.get("SQUADRON_CPU_ISA") or build.runnable_levels()[0]
+    level = library.isa()
     flags = [*build.COMMON_FLAGS, *build.LEVELS[level].compiler_flags, *FLAGS]
     sources = [*sorted(build.SOURCES.glob("*.cpp")), Path(__file__).with_name("sanitized.cpp")]
     objects = [str(tmp_path / f"{source.stem}.o") for source in sources]

@@ -54,7 +54,7 @@ def test_odd_sizes_have_the_bits_of_plain_weights(size: tuple[int, int], make: C
     weight, bias = make(*size).bfloat16(), torch.randn(size[0]).bfloat16()
     packed, expected = cpu.prepare_linear(weight), plain(cpu.prepare_linear, weight)
     assert (packed.description.codes, expected.description.codes) == (COMPACT, 0)
-    for rows in (1, 2, 4, 13, 14, 15, 28, 29, 70):
+    for rows in (1, 2, 4, 13, 14, 15, 16, 17, 28, 29, 31, 32, 33, 64, 70):
         x = torch.randn(rows, size[1]).bfloat16()
         assert torch.equal(bits(cpu.linear_float32(x, packed)), bits(cpu.linear_float32(x, expected))), rows
         assert torch.equal(bits(cpu.linear(x, packed, bias)), bits(cpu.linear(x, expected, bias))), rows
