@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -94,6 +95,17 @@ Array<char> digits_of(const PackedWeight& weight, const T* x, int64_t rows, int 
     return digits;
 }
 
+// multiply(x, rows, result, threads): all rows x [rows, in], and one alone -> [rows, out] of Out.
+template <class Out, class T, class Multiply>
+void check_a_row(const T* x, int64_t rows, int64_t in, int64_t out, Multiply multiply) {
+    const int64_t row = below((int)rows);
+    auto whole = poisoned_array<Out>(rows * out), alone = poisoned_array<Out>(out);
+    multiply(x, rows, whole.get(), 2);
+    multiply(x + row * in, 1, alone.get(), 1);
+    check_written(whole, rows * out, "linear");
+    check(std::memcmp(alone.get(), whole.get() + row * out, out * sizeof(Out)) == 0, "linear, one row");
+}
+
 template <class T>
 void run_linear(int32_t dtype, Codes codes) {
     const int64_t leaves = 1 << below(4), in = leaves * (codes == INT8 || codes == INT4 ? QUAD : 2) * (1 + below(40)), out = 1 + below(90), rows = 1 + below(70);
@@ -108,18 +120,12 @@ void run_linear(int32_t dtype, Codes codes) {
             check(codes == COMPACT && !can_compact(weight.leaf_length()), "pack");
             continue;
         }
-        const int64_t row = below((int)rows);
-        const auto multiply = [&](auto type) {
-            using Out = decltype(type);
-            auto whole = poisoned_array<Out>(rows * out), alone = poisoned_array<Out>(out);
-            const T* added = output == 0 ? bias.get() : nullptr;
-            const auto digits = digits_of(weight, x.get(), rows, 2), of_row = digits_of(weight, x.get() + row * in, 1, 1);
-            squadron_linear(&weight, x.get(), rows, added, whole.get(), output, 2, nullptr, nullptr, 0, nullptr, 0, digits.get());
-            squadron_linear(&weight, x.get() + row * in, 1, added, alone.get(), output, 1, nullptr, nullptr, 0, nullptr, 0, of_row.get());
-            check_written(whole, rows * out, "linear");
-            check(std::memcmp(alone.get(), whole.get() + row * out, out * sizeof(Out)) == 0, "linear, one row");
+        const auto multiply = [&](const T* x, int64_t rows, void* result, int threads) {
+            const auto digits = digits_of(weight, x, rows, threads);
+            squadron_linear(&weight, x, rows, output == 0 ? bias.get() : nullptr, result, output, threads, nullptr, nullptr, 0, nullptr,
+                            0, digits.get());
         };
-        output == 1 ? multiply(float{}) : multiply(T{});
+        output == 1 ? check_a_row<float>(x.get(), rows, in, out, multiply) : check_a_row<T>(x.get(), rows, in, out, multiply);
         if (weight.gated) continue;
         const auto ids = index_array(rows, (int)out);
         auto unpacked = poisoned_array<float>(rows * in);
@@ -131,6 +137,60 @@ void run_linear(int32_t dtype, Codes codes) {
         ids[rows - 1] = (int32_t)out;
         check(squadron_unpack_rows(&weight, ids.get(), rows, unpacked.get(), 2) == rows - 1, "unpack_rows, no such row");
     }
+}
+
+template <class T>
+void run_published(int32_t dtype, Codes codes) {
+    const int64_t leaves = 1 << below(3), out = 1 + below(90), rows = 1 + below(70), runs_of_leaf = 1 + below(4);
+    std::vector<int32_t> lengths, firsts{0}, numbers;
+    for (int64_t run = 0; run < leaves * runs_of_leaf; run++) {
+        lengths.push_back(run < runs_of_leaf ? (int32_t)QUAD * (1 + below(32)) : lengths[run - runs_of_leaf]);
+        numbers.push_back((int32_t)run);
+        if ((run + 1) % runs_of_leaf == 0) firsts.push_back((int32_t)run + 1);
+    }
+    const int64_t in = std::accumulate(lengths.begin(), lengths.end(), (int64_t)0), runs = (int64_t)lengths.size();
+    PackedWeight weight{nullptr, out, in, leaves, dtype, 0, codes, lengths.data(), firsts.data(), nullptr};
+    std::vector<int64_t> offsets(leaves + 1);
+    squadron_published_offsets(&weight, offsets.data());
+    weight.leaf_offsets = offsets.data();
+    Array<char> data(new char[squadron_packed_bytes(&weight)]);
+    weight.data = data.get();
+
+    constexpr int NAN_FLOAT8 = 127;
+    const int limit = codes == ZERO4 ? 16 : codes == FLOAT8 ? NAN_FLOAT8 : 256;
+    Array<uint8_t> source(new uint8_t[out * in]);
+    Array<int16_t> zeros(new int16_t[out * runs]);
+    for (int64_t i = 0; i < out * in; i++) source[i] = (uint8_t)below(limit);
+    for (int64_t i = 0; i < out * runs; i++) zeros[i] = (int16_t)(codes == SYM8 ? 128 : below(limit));
+    const auto scales = random_array<float>(out * runs);
+    const auto x = random_array<T>(rows * in);
+    squadron_pack_published(&weight, source.get(), codes == FLOAT8 ? nullptr : zeros.get(), scales.get(), runs, numbers.data(), 2);
+    check_a_row<float>(x.get(), rows, in, out, [&](const T* x, int64_t rows, void* result, int threads) {
+        const auto digits = digits_of(weight, x, rows, threads);
+        squadron_linear(&weight, x, rows, nullptr, result, 1, threads, nullptr, nullptr, 0, nullptr, 0, digits.get());
+    });
+}
+
+template <class T>
+void run_integers(int32_t dtype) {
+    const int64_t leaves = 1 << below(4), in = leaves * QUAD * (1 + below(40)), out = 1 + below(90), rows = 1 + below(70);
+    PackedWeight weight{nullptr, out, in, leaves, dtype, 0, PRODUCT8};
+    std::vector<int64_t> offsets(leaves + 1);
+    squadron_int8_offsets(&weight, offsets.data());
+    weight.leaf_offsets = offsets.data();
+    Array<char> data(new char[squadron_packed_bytes(&weight)]);
+    weight.data = data.get();
+    Array<int8_t> source(new int8_t[out * in]);
+    for (int64_t i = 0; i < out * in; i++) source[i] = (int8_t)(below(256) - 128);
+    const auto scales = random_array<float>(out);
+    const auto x = random_array<T>(rows * in), bias = random_array<T>(out);
+    squadron_pack_int8(&weight, source.get(), scales.get(), 2);
+    check_a_row<T>(x.get(), rows, in, out, [&](const T* x, int64_t rows, void* result, int threads) {
+        Array<uint8_t> codes(new uint8_t[rows * in]);
+        Array<float> of_rows(new float[rows * leaves]);
+        squadron_encode_rows(x, rows, in, leaves, 0.0f, codes.get(), of_rows.get(), dtype, threads);
+        squadron_int8_linear(&weight, codes.get(), of_rows.get(), rows, bias.get(), result, 0, threads);
+    });
 }
 
 // An adapter of a weight whose arrays are as long as they must be.
@@ -453,6 +513,12 @@ int main() {
             run_linear<bfloat16>(BFLOAT16, codes);
         }
         if (CAN_COMPACT) run_linear<bfloat16>(BFLOAT16, COMPACT);
+        for (Codes codes : {ZERO4, SYM8, ZERO8, FLOAT8}) {
+            run_published<float>(FLOAT32, codes);
+            run_published<bfloat16>(BFLOAT16, codes);
+        }
+        run_integers<float>(FLOAT32);
+        run_integers<bfloat16>(BFLOAT16);
         run_adapters<float>(FLOAT32);
         run_adapters<bfloat16>(BFLOAT16);
         run_elementwise<float>(FLOAT32);
