@@ -20,8 +20,9 @@ OTHERS = (
     "logits/test_logprobs",
     "logits/test_sampling",
 )
-# The first three have the best one's instructions but for some products; the last one has none.
-MARKS = dict.fromkeys(("avx512_bf16", "avx512_vnni", "avx512", "portable"), pytest.mark.long)
+# The first two have the best ones' instructions but for products of bfloat16 and of integers; the
+# last one has none.
+MARKS = dict.fromkeys(("avx512_vnni", "avx512", "portable"), pytest.mark.long)
 FILES = [*(f"tests/ops/{folder}" for folder in FOLDERS), *(f"tests/ops/{name}.py" for name in OTHERS)]
 
 
