@@ -1,7 +1,6 @@
 """Finds or builds the compiled kernels of a level, loads them, and declares their C signatures."""
 
 import ctypes
-import errno
 import functools
 import logging
 import os
@@ -187,7 +186,7 @@ def _find() -> tuple[str, ctypes.CDLL]:
             reasons.append(f"cannot load the kernels: {error}")
         else:
             for reason in reasons:
-                logger.warning("The kernels are those for %s only: %s", level, reason)
+                logger.warning(f"The kernels are those for {level} only: {reason}")
             return level, found
     raise KernelsUnavailable(reasons[0])
 
@@ -209,7 +208,7 @@ def _load(path: Path) -> ctypes.CDLL:
         function = getattr(kernels, name)
         function.restype, function.argtypes = result, arguments
     if error := kernels.squadron_start():
-        reason = "a thread's stack for signals is too small" if error == errno.ENOSPC else os.strerror(error)
+        reason = os.strerror(error) if error > 0 else "a thread's stack for signals is too small"
         raise OSError(f"the system does not let this process use the tile registers of AMX: {reason}")
     return kernels
 

@@ -204,8 +204,8 @@ SQUADRON_API int32_t squadron_shm_receive(squadron::SharedMemory* shared, char* 
 
 // --- threads.cpp -------------------------------------------------------------------------------------------------------
 
-// Asks the system for what the level's instructions need, for this process, before any other function is called. 0; otherwise
-// the number of the error.
+// Asks the system for what the level's instructions need, for this process, before any other function is called. 0; -1
+// where a thread's stack for signals is too small for them; otherwise the number of the error.
 SQUADRON_API int32_t squadron_start();
 
 // ids [threads] = the system's ids of the threads that this one's kernels are computed on, this one first; -1: there is none.

@@ -224,7 +224,8 @@ void run(const Job* jobs, int64_t count) {
 int32_t squadron_start() {
 #if defined(__AMX_BF16__)
     constexpr int ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18;
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 ? 0 : errno;
+    if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0) return 0;
+    return errno == ENOSPC ? -1 : errno;
 #else
     return 0;
 #endif
