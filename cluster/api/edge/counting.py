@@ -37,6 +37,7 @@ class HttpCounts:
                 self.refused(code, name, by=0)
             for limit in QUEUE_LIMITS:
                 self._counters.count("vllm:admission_rejections", name, limit, by=0)
+        self.refused_before(0, QUEUE_LIMITS[0])
         for key in keys:
             for code in KEY_CODES:
                 self.refused_to(key, code, by=0)
