@@ -1,6 +1,8 @@
 """Models that join a gateway which serves others already."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -74,6 +76,16 @@ def told_engines(application: ServedApplication) -> dict[str, float]:
     return {sample.labels["model_name"]: sample.value for sample in family.samples}
 
 
+@asynccontextmanager
+async def started(application: ServedApplication) -> AsyncIterator[None]:
+    await application.start()
+    try:
+        yield
+    finally:
+        for each in application.served:
+            await each.gateway.close()
+
+
 async def test_a_model_joins_once_it_has_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COLLECTS, "0")
     has_engine = asyncio.Event()
@@ -83,8 +95,7 @@ async def test_a_model_joins_once_it_has_an_engine(monkeypatch: pytest.MonkeyPat
         return served("first")
 
     application = ServedApplication([served("second")], [Joining(make)], OPTIONS)
-    await application.start()
-    try:
+    async with started(application):
         assert [each.model.name for each in application.models] == ["second"]
         assert application.models["second"].service is application.served[0].gateway
         with pytest.raises(Unavailable, match="The model first has no engine yet"):
@@ -95,9 +106,6 @@ async def test_a_model_joins_once_it_has_an_engine(monkeypatch: pytest.MonkeyPat
         assert told_engines(application) == {"first": 0, "second": 0}
         assert [each.model.name for each in application.models] == ["first", "second"]
         assert application.models.find({}) is application.served[1].model
-    finally:
-        for each in application.served:
-            await each.gateway.close()
 
 
 async def test_a_model_joins_though_nobody_tells_its_adapters_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,16 +116,12 @@ async def test_a_model_joins_though_nobody_tells_its_adapters_at_first(monkeypat
         return served("second", Store())
 
     application = ServedApplication([served("first", Store())], [Joining(make)], OPTIONS)
-    await application.start()
-    try:
+    async with started(application):
         await asyncio.wait_for(application.wait_for_all(), 10)
         assert {each.model.name: [one.name for one in each.model.adapters] for each in application.models} == {
             "first": ["mine"],
             "second": ["mine"],
         }
-    finally:
-        for each in application.served:
-            await each.gateway.close()
 
 
 async def test_a_model_joins_though_another_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +141,7 @@ async def test_a_model_joins_though_another_one_fails(monkeypatch: pytest.Monkey
     names = ("first", "second", "third")
     options = replace(OPTIONS, models=tuple(ModelOptions(name, f"/{name}") for name in names))
     application = ServedApplication([served("first")], [Joining(fail), Joining(make)], options)
-    await application.start()
-    try:
+    async with started(application):
         async with asyncio.timeout(10):
             while len(application.served) < 2:
                 await asyncio.sleep(0)
@@ -147,9 +150,6 @@ async def test_a_model_joins_though_another_one_fails(monkeypatch: pytest.Monkey
             may_work.set()
             await application.wait_for_all()
         assert [each.model.name for each in application.models] == [*names]
-    finally:
-        for each in application.served:
-            await each.gateway.close()
 
 
 async def test_a_gateway_that_could_not_start_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,11 +176,7 @@ async def test_a_gateway_that_could_not_start_is_closed(monkeypatch: pytest.Monk
     really_close = Gateway.close
     monkeypatch.setattr(Gateway, "close", close)
     application = ServedApplication([served("first")], [Joining(make)], OPTIONS)
-    await application.start()
-    try:
+    async with started(application):
         await asyncio.wait_for(application.wait_for_all(), 10)
         assert application.models["second"].service is made[1].gateway
         assert closed == [made[0].gateway]
-    finally:
-        for each in application.served:
-            await each.gateway.close()
