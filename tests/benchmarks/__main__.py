@@ -2,7 +2,7 @@
 [ITEM ...]`.
 
 W1-W3 are done by Squadron, by transformers (in float32 where the processor has no product of bf16)
-and, where its Python package is installed, by llama.cpp in turn, on random bf16 weights of
+and, where they are installed, by llama.cpp and vLLM in turn, on random bf16 weights of
 Qwen2.5-0.5B's shape, between two measurements of what the machine can do; with --quantization, by
 Squadron with quantized weights, beside itself without. W4 is many requests of mixed lengths on the
 demo checkpoint, with steps built ahead of their predecessors' results and without; W4-0.5b is the
@@ -26,7 +26,7 @@ import torch
 import ops
 from cluster.bench.environment import environment
 from cluster.checkpoint.dummy import DEMO
-from tests.benchmarks import llama_cpp
+from tests.benchmarks import llama_cpp, vllm_peer
 from tests.benchmarks.apart import Apart
 from tests.benchmarks.folders import SHAPE, cached_folder
 from tests.benchmarks.peers import Peer, Squadron
@@ -97,6 +97,8 @@ def main() -> int:
             if llama_cpp.is_installed():
                 theirs = LLAMA_CPP.get(options.quantization)
                 peers["llama.cpp"] = stack.enter_context(Apart(llama_cpp.LlamaCpp, folder, theirs))
+            if vllm_peer.is_installed():
+                peers["vLLM"] = stack.enter_context(vllm_peer.running(folder))
             for item, work in compared.items():
                 smaller = work.smaller() if options.quick else work
                 results[item] = compare(smaller, peers, folder, repeats, options.quantization)

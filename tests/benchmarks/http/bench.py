@@ -32,6 +32,7 @@ from cluster.bench.workload import Lengths, Work, random_works
 from cluster.ingress.choice import WISHES
 from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
+from tests.benchmarks import vllm_peer
 from tests.benchmarks.apart import Apart
 from tests.benchmarks.folders import SHAPE, cached_folder
 from tests.benchmarks.http import server
@@ -118,7 +119,7 @@ def measure(folder: str, options: argparse.Namespace) -> dict[str, Any]:
                 through_http(port, pid, works, options.streams)
     result: dict[str, Any] = {"alone_tok_per_s": statistics.median(alone), "squadron": _median(rounds)}
     result["share"] = result["squadron"]["tok_per_s"] / result["alone_tok_per_s"]
-    if server.has_vllm():
+    if vllm_peer.is_installed():
         with server.vllm(folder, port, options.streams) as pid:
             through_http(port, pid, works[: 2 * options.streams], options.streams)
             rounds = [through_http(port, pid, works, options.streams) for _ in range(options.repeats)]

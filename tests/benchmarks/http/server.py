@@ -1,31 +1,28 @@
 """A server in processes of its own: Squadron's, or vLLM's where it is installed."""
 
 import contextlib
-import importlib.util
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
 from urllib.error import URLError
 
 from cluster.sockets import LOOPBACK
+from tests.benchmarks import vllm_peer
 
 DTYPE = "bfloat16"
 START_SECONDS = 300.0
 STOP_SECONDS = 60.0
 
 
-def has_vllm() -> bool:
-    return importlib.util.find_spec("vllm") is not None
-
-
 @contextlib.contextmanager
 def squadron(folder: str, port: int, options: Sequence[str]) -> Iterator[int]:
     """`squadron serve`, ready, on the port; its process id. What it says is printed."""
     command = [sys.executable, "-m", "cluster.cli", "serve", folder, "--port", str(port), "--dtype", DTYPE, *options]
-    with _running(command) as process:
+    with _running(command, subprocess.PIPE) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print("  " + line.rstrip(), flush=True)
@@ -39,20 +36,25 @@ def squadron(folder: str, port: int, options: Sequence[str]) -> Iterator[int]:
 @contextlib.contextmanager
 def vllm(folder: str, port: int, num_streams: int) -> Iterator[int]:
     """vLLM's own server, ready; its process id."""
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", folder, "--host", LOOPBACK]
-    command += ["--port", str(port), "--dtype", DTYPE, "--max-num-seqs", str(num_streams), "--no-enable-log-requests"]
-    with _running(command) as process:
+    python = str(vllm_peer.FOLDER / "bin" / "python")
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", folder, "--dtype", DTYPE]
+    command += ["--host", LOOPBACK, "--port", str(port), "--max-num-seqs", str(num_streams)]
+    command += ["--no-enable-log-requests", "--disable-uvicorn-access-log"]
+    vllm_peer.LOG.parent.mkdir(exist_ok=True)
+    with vllm_peer.LOG.open("w", encoding="utf-8") as log, _running(command, log, vllm_peer.environment()) as process:
         deadline = time.monotonic() + START_SECONDS
         while not _is_healthy(port):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise ChildProcessError("vLLM's server did not start")
+                raise ChildProcessError(f"vLLM's server did not start; {vllm_peer.LOG} has what it said")
             time.sleep(0.5)
         yield process.pid
 
 
 @contextlib.contextmanager
-def _running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def _running(
+    command: Sequence[str], output: int | IO[str], environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(command, stdout=output, text=True, env=environment) as process:
         try:
             yield process
         finally:
