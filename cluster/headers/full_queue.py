@@ -2,14 +2,17 @@
 neither send nor see.
 
 Of ten times the requests that can be answered nine are refused, and a gateway's refusal takes ten
-times the work of HAProxy's. So a gateway whose queue is nearly full says in each of its answers how
-many more requests HAProxy may let in until it is told again; HAProxy refuses the others. What it
-has refused it tells with the next request that it lets through.
+times the work of HAProxy's. So HAProxy numbers the requests that it lets in, and a gateway whose
+queue is nearly full says in each of its answers up to which number HAProxy may go on: that of the
+latest request that has come, and as many more as have room. So those that are on their way count,
+however long a gateway does not get to look at them. HAProxy refuses the others. What it has refused
+it tells with the next request that it lets through.
 """
 
 import math
 
-ROOM = "squadron-room"  # in an answer: requests that HAProxy may let in until the next one
+LET_IN = "squadron-let-in"  # in a request: which HAProxy let it in (a number of its own), a dot, and its number
+ROOM = "squadron-room"  # in an answer: the number of the last request that HAProxy may let in
 WAIT = "squadron-wait"  # beside it: seconds in which the queue is expected to drain
 RESUMES = "squadron-resumes"  # beside it: 1: streams that broke may be resumed; they were let in before
 PAGES = "squadron-pages"  # beside it: 1: some web pages may read answers, also that the queue is full
@@ -17,6 +20,7 @@ REFUSED = "squadron-refused"  # in a request: how many HAProxy has refused since
 # If no answer has come for so long, HAProxy lets in whatever comes: the next refusal tells it more.
 TOLD_MS = 2000
 ANY_ROOM = 1_000_000_000
+MOST_HAPROXIES = 64  # that a gateway knows: each configuration is another process
 MAX_WAIT = 60  # seconds; HAProxy tells clients up to twice as much
 
 
@@ -36,19 +40,45 @@ PATHS = (
 RESUMABLE = PATHS[:4]  # by `Last-Event-ID`
 
 
-def room_headers(room: tuple[float, float, str] | None, *, resumes: bool, has_pages: bool) -> dict[str, str]:
-    """Of an answer, from the requests that have room, and the seconds in which the queue is
-    expected to drain (`Room`); None: there is more room than anybody needs to know of. `resumes`
-    and `has_pages`: see RESUMES and PAGES.
+class LetIn:
+    """The numbers of the latest requests that came, by the HAProxy that let them in."""
 
-    Half of the room is told: what HAProxy has let in meanwhile has not arrived yet.
+    def __init__(self) -> None:
+        self._latest: dict[str, int] = {}  # the one that a request came from last is the last
+
+    def note(self, value: str) -> str:
+        """Of a request's header LET_IN: which HAProxy; "" for what none would write."""
+        haproxy, _, number = value.partition(".")
+        if not (_is_number(haproxy) and _is_number(number)):
+            return ""
+        self._latest[haproxy] = max(int(number), self._latest.pop(haproxy, 0))
+        if len(self._latest) > MOST_HAPROXIES:
+            del self._latest[next(iter(self._latest))]
+        return haproxy
+
+    def latest(self, haproxy: str) -> int:
+        return self._latest.get(haproxy, 0)
+
+
+def room_headers(
+    room: tuple[float, float, str] | None, latest: int, *, resumes: bool, has_pages: bool
+) -> dict[str, str]:
+    """Of an answer, from the requests that have room, and the seconds in which the queue is
+    expected to drain (`Room`); None: there is more room than anybody needs to know of. `latest`:
+    the number of the last request that came by way of this HAProxy. `resumes` and `has_pages`: see
+    RESUMES and PAGES.
     """
     num_requests, seconds, _ = room or (math.inf, 1.0, "")
-    num_told = max(0, math.ceil(min(num_requests, 2 * ANY_ROOM) / 2))
-    told = {ROOM: num_told, WAIT: min(MAX_WAIT, max(1, round(seconds))), RESUMES: resumes, PAGES: has_pages}
+    last = latest + max(0, math.ceil(min(num_requests, ANY_ROOM)))
+    told = {ROOM: last, WAIT: min(MAX_WAIT, max(1, round(seconds))), RESUMES: resumes, PAGES: has_pages}
     return {name: str(int(value)) for name, value in told.items()}
 
 
 def num_refused(value: str) -> int:
     """Of the header REFUSED; 0 for what HAProxy would not write."""
-    return int(value) if value.isascii() and value.isdecimal() and len(value) < 10 else 0
+    return int(value) if _is_number(value) else 0
+
+
+def _is_number(value: str) -> bool:
+    """Of 32 bits, about."""
+    return value.isascii() and value.isdecimal() and len(value) <= 10

@@ -2,12 +2,12 @@
 own library alone, see `haproxy`.
 """
 
-from cluster.headers.full_queue import PAGES, PATHS, REFUSED, RESUMABLE, RESUMES, ROOM, TOLD_MS, WAIT
+from cluster.headers.full_queue import LET_IN, PAGES, PATHS, REFUSED, RESUMABLE, RESUMES, ROOM, TOLD_MS, WAIT
 from cluster.ingress.answer import Answer
 
 # Variables of the process, by the header that tells them.
 _TOLD = {name: f"proc.{name.replace('-', '_')}" for name in (ROOM, WAIT, RESUMES, PAGES)}
-_ROOM, _WAIT, _TOLD_AT = _TOLD[ROOM], _TOLD[WAIT], "proc.squadron_told_at"
+_ROOM, _WAIT, _TOLD_AT, _MINE = _TOLD[ROOM], _TOLD[WAIT], "proc.squadron_told_at", "proc.squadron_mine"
 # As the gateways spread it: once to twice the time, rounded up.
 _RETRY_AFTER = f"%[rand(101),add(100),mul({_WAIT}),add(99),div(100)]"
 FULL = Answer(
@@ -17,8 +17,8 @@ FULL = Answer(
     _RETRY_AFTER,
 )
 # What `cluster.api.front.early` leaves to the application is not refused here either. The counts of
-# refusals (gpc0) and of what was let in since an answer told the room (gpc1) are in a table, whose
-# counters are exact whichever thread counts.
+# refusals (gpc0) and of all that was let in (gpc1) are in a table, whose counters are exact
+# whichever thread counts. They begin anew with each process, which has another number.
 _IS_REFUSED = "METH_POST is_asked !is_of_stream is_told is_used_up"
 _COUNTED = "{ sc0_inc_gpc0 gt 0 }"  # to be asked last
 _OF_STREAM = (
@@ -46,10 +46,12 @@ RULES = [
     f"{FULL.rule(more=_FOR_PAGES)} if {_IS_REFUSED} {_OF_PAGE} {_COUNTED}",
     f"{FULL.rule()} if {_IS_REFUSED} {_COUNTED}",
     "http-request sc-inc-gpc1(0) if METH_POST is_asked",
+    f"http-request set-var({_MINE},ifnotset) rand(2147483647) if is_asked",
+    f"http-request del-header {LET_IN}",
+    f"http-request set-header {LET_IN} %[var({_MINE})].%[sc0_get_gpc1] if METH_POST is_asked",
     f"http-request del-header {REFUSED}",
     f"http-request set-header {REFUSED} %[sc0_clr_gpc0] if is_asked {{ sc0_get_gpc0 gt 0 }}",
     *(f"http-response set-var({variable}) res.hdr({name}),add(0) {_IS_ANSWER}" for name, variable in _TOLD.items()),
     f"http-response set-var({_TOLD_AT}) date(0,ms) {_IS_ANSWER}",
-    f"http-response set-var(txn.squadron_let_in) sc0_clr_gpc1 {_IS_ANSWER}",
     *(f"http-response del-header {name}" for name in _TOLD),
 ]

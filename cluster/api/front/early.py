@@ -14,7 +14,7 @@ from cluster.api.front.known import known
 from cluster.api.front.one_a_turn import OneATurn
 from cluster.api.front.shares import Shares
 from cluster.api.service import Application
-from cluster.headers.full_queue import PATHS, room_headers
+from cluster.headers.full_queue import PATHS, LetIn, room_headers
 from engine.errors import Overloaded
 
 _ERROR = "squadron.overloaded"  # among a scope's `extensions`
@@ -47,6 +47,7 @@ class EarlyRefusals:
         self._resumes = resumes
         self._has_pages = has_pages
         self._arrivals = Arrivals()
+        self._let_in = LetIn()
         self._turns = OneATurn()
         self._is_low = False  # the room, when it was told last
         self._limit = ""  # that it had then, if there is one
@@ -57,7 +58,8 @@ class EarlyRefusals:
             await app(scope, receive, send)
             return
         scope = _with(scope, WATCHED, {})
-        load, seconds, num_refused = known(scope, self._max_model_len)
+        load, seconds, num_refused, let_in = known(scope, self._max_model_len)
+        haproxy = self._let_in.note(let_in)
         if num_refused:
             self._count_refused(num_refused, self._limit)
         if self._resumes and asks_for_rest(scope):
@@ -68,24 +70,24 @@ class EarlyRefusals:
             beside = self._arrivals.beside(share.key)
             self._application.check_room(load, seconds, share=share, arriving=beside)
         except (Overloaded, ApiError) as error:
-            await self._refuse(_with(scope, _ERROR, as_api_error(error)), receive, self._telling(send))
+            await self._refuse(_with(scope, _ERROR, as_api_error(error)), receive, self._telling(haproxy, send))
         else:
             with self._arrivals.one(load, share.key):
                 await self._turns.wait()
-                await app(scope, receive, self._telling(send))
+                await app(scope, receive, self._telling(haproxy, send))
 
-    def _telling(self, send: Send) -> Send:
+    def _telling(self, haproxy: str, send: Send) -> Send:
         """`send`, with what HAProxy takes out of an answer's headers."""
 
         def tell(message: Message) -> Awaitable[None]:  # a coroutine of its own would cost every event of a stream
             if message["type"] == "http.response.start":
-                more = [(name.encode(), value.encode()) for name, value in self._room().items()]
+                more = [(name.encode(), value.encode()) for name, value in self._room(haproxy).items()]
                 message = {**message, "headers": [*message.get("headers", ()), *more]}
             return send(message)
 
         return tell
 
-    def _room(self) -> dict[str, str]:
+    def _room(self, haproxy: str) -> dict[str, str]:
         """Also that there is more than enough, once after there was not. HAProxy, which knows no
         keys, is told of a queue that keys share only when it has no room for any of them: the rest
         is refused here, by key.
@@ -98,7 +100,8 @@ class EarlyRefusals:
             self._limit = room.limit
         if not was_low and not self._is_low:
             return {}
-        return room_headers(room, resumes=self._resumes, has_pages=self._has_pages)
+        latest = self._let_in.latest(haproxy)
+        return room_headers(room, latest, resumes=self._resumes, has_pages=self._has_pages)
 
 
 def _is_asked(scope: Scope) -> bool:

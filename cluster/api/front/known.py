@@ -7,7 +7,7 @@ from starlette.types import Scope
 
 from cluster.api.arrivals import estimated_load
 from cluster.api.requests.validate import timeout_of
-from cluster.headers.full_queue import REFUSED, num_refused
+from cluster.headers.full_queue import LET_IN, REFUSED, num_refused
 from engine.admission.queue_limits import Load
 from engine.errors import InvalidRequest
 
@@ -16,6 +16,7 @@ class Known(NamedTuple):
     load: Load
     seconds: float | None  # for the answer
     num_refused: int  # by HAProxy, before it
+    let_in: str  # see `LetIn`
 
 
 def known(scope: Scope, max_model_len: int) -> Known:
@@ -25,4 +26,5 @@ def known(scope: Scope, max_model_len: int) -> Known:
         seconds = timeout_of(headers)
     except InvalidRequest:
         seconds = None
-    return Known(estimated_load(headers, max_model_len), seconds, num_refused(headers.get(REFUSED, "")))
+    load = estimated_load(headers, max_model_len)
+    return Known(load, seconds, num_refused(headers.get(REFUSED, "")), headers.get(LET_IN, ""))

@@ -2,26 +2,59 @@
 
 import pytest
 
-from cluster.headers.full_queue import ANY_ROOM, PAGES, RESUMES, ROOM, WAIT, num_refused, room_headers
+from cluster.headers.full_queue import (
+    ANY_ROOM,
+    MOST_HAPROXIES,
+    PAGES,
+    RESUMES,
+    ROOM,
+    WAIT,
+    LetIn,
+    num_refused,
+    room_headers,
+)
 from engine.admission.queue_limits import Room
 
 
 @pytest.mark.parametrize(
-    ("room", "told", "wait"),
+    ("room", "last", "wait"),
     [
-        (Room(31, 2.0), "16", "2"),
-        (Room(1, 0.1), "1", "1"),
-        (Room(0, 7.6), "0", "8"),
-        (Room(-3.5, 500.0), "0", "60"),
-        (Room(float("inf"), 3.0), str(ANY_ROOM), "3"),
-        (None, str(ANY_ROOM), "1"),
+        (Room(31, 2.0), 131, "2"),
+        (Room(0.5, 0.1), 101, "1"),
+        (Room(0, 7.6), 100, "8"),
+        (Room(-3.5, 500.0), 100, "60"),
+        (Room(float("inf"), 3.0), 100 + ANY_ROOM, "3"),
+        (None, 100 + ANY_ROOM, "1"),
     ],
 )
-def test_haproxy_is_told_half_of_the_room(room: Room | None, told: str, wait: str) -> None:
-    headers = room_headers(room, resumes=True, has_pages=False)
-    assert headers == {ROOM: told, WAIT: wait, RESUMES: "1", PAGES: "0"}
+def test_haproxy_may_go_on_by_as_many_as_have_room(room: Room | None, last: int, wait: str) -> None:
+    headers = room_headers(room, 100, resumes=True, has_pages=False)
+    assert headers == {ROOM: str(last), WAIT: wait, RESUMES: "1", PAGES: "0"}
 
 
-@pytest.mark.parametrize(("value", "num"), [("41", 41), ("", 0), ("-1", 0), ("x", 0), ("9" * 10, 0), ("\u0663", 0)])
+def test_each_haproxy_has_numbers_of_its_own() -> None:
+    """The latest counts, in whatever order requests come."""
+    let_in = LetIn()
+    assert [let_in.note(value) for value in ("7.3", "7.9", "8.1", "7.8")] == ["7", "7", "8", "7"]
+    assert [let_in.latest(haproxy) for haproxy in ("7", "8", "9")] == [9, 1, 0]
+
+
+@pytest.mark.parametrize("value", ["", "7", ".", "7.", ".7", "7.-1", "x.1", "1.2.3", "7." + "9" * 11, "\u0663.1"])
+def test_what_no_haproxy_writes_is_not_noted(value: str) -> None:
+    let_in = LetIn()
+    assert let_in.note(value) == ""
+    assert let_in.latest(value.partition(".")[0]) == 0
+
+
+def test_of_ended_haproxies_not_all_are_kept() -> None:
+    let_in = LetIn()
+    let_in.note("0.5")
+    for number in range(1, MOST_HAPROXIES + 1):
+        let_in.note("0.6")
+        let_in.note(f"{number}.1")
+    assert [let_in.latest(haproxy) for haproxy in ("0", "1", "2", str(MOST_HAPROXIES))] == [6, 0, 1, 1]
+
+
+@pytest.mark.parametrize(("value", "num"), [("41", 41), ("", 0), ("-1", 0), ("x", 0), ("9" * 11, 0), ("\u0663", 0)])
 def test_only_a_number_is_a_number_of_refusals(value: str, num: int) -> None:
     assert num_refused(value) == num

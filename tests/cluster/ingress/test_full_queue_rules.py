@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from cluster.api.errors import ApiError, error_body
-from cluster.headers.full_queue import PAGES, PATHS, REFUSED, RESUMABLE, RESUMES, ROOM, WAIT
+from cluster.headers.full_queue import ANY_ROOM, LET_IN, PAGES, PATHS, REFUSED, RESUMABLE, RESUMES, ROOM, WAIT
 from cluster.ingress.full_queue_rules import FULL
 from cluster.sockets import LOOPBACK
 from tests.cluster.api.scripted import listening
@@ -27,6 +27,8 @@ class Full:
     """A gateway that refuses all, or none, and says how many HAProxy may let in."""
 
     def __init__(self, room: int, *, resumes: bool = False, has_pages: bool = False) -> None:
+        self.room = room
+        self.last_seen = ANY_ROOM  # numbers after it count as on their way
         self.told = {ROOM: str(room), WAIT: "8", RESUMES: str(int(resumes)), PAGES: str(int(has_pages))}
         self.asked: list[dict[str, str]] = []  # headers
         self.is_full = True
@@ -38,6 +40,9 @@ class Full:
         if request.method == "POST":
             self.asked.append(dict(request.headers))
             await asyncio.to_thread(self.answers.wait, SECONDS)
+            numbers = [int(headers[LET_IN].partition(".")[2]) for headers in self.asked if LET_IN in headers]
+            latest = max(numbers, default=0)
+            self.told[ROOM] = str(min(latest, self.last_seen) + self.room)
         is_full = self.is_full and request.url.path != "/-/healthz"
         answer = JSONResponse({}, 503 if is_full else 200, headers=self.told)
         await answer(scope, receive, send)
@@ -88,6 +93,32 @@ def test_haproxy_lets_in_as_many_as_have_room(tmp_path: Path) -> None:
         assert refused == [503] * (num_asked - room)
         assert sorted(each.result().status_code for each in asked) == [200] * room + refused
         assert http.post(PATHS[0]).status_code == 200, "the answers have told of room again"
+
+
+def test_what_is_on_its_way_takes_room(tmp_path: Path) -> None:
+    """An answer that knows of fewer requests than HAProxy has let in makes room for no more."""
+    room, num_asked = 3, 10
+    full = Full(room)
+    full.is_full = False
+    with before(full, tmp_path) as http, ThreadPoolExecutor(num_asked) as pool:
+        http.post(PATHS[0])  # the first
+        full.last_seen = 1
+        full.answers.clear()
+        asked = [pool.submit(http.post, PATHS[0]) for _ in range(num_asked)]
+        for each in islice(as_completed(asked), num_asked - room):
+            assert each.result().status_code == 503
+        full.answers.set()
+        assert sum(each.result().status_code == 200 for each in asked) == room
+        assert http.post(PATHS[0]).status_code == 503, "the answers knew of the first request alone"
+
+
+def test_no_client_numbers_its_requests(tmp_path: Path) -> None:
+    full = Full(3)
+    with before(full, tmp_path) as http:
+        for _ in range(2):
+            http.post(PATHS[0], headers={LET_IN: "1.1000"})
+    first, second = (headers[LET_IN].split(".") for headers in full.asked)
+    assert (first[0], first[1], second[1]) == (second[0], "1", "2")
 
 
 EVENT, PAGE = {"last-event-id": "1"}, {"origin": "http://a.example"}

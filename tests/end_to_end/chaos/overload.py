@@ -249,7 +249,7 @@ def _judge(report: Report, run: _Run) -> None:
         "answered": f"{tokens:.0f} tokens/s ({tokens / run.peak[1]:.0%} of the peak), {num_whole} whole answers",
         "refused": f"{len(_refusal_seconds(run))} by 503; seconds {_in_short(_refusal_seconds(run))}",
         "refused to others": f"{len(_probed_seconds(run))} of {len(run.probed)}; {_in_short(_probed_seconds(run))}",
-        "waited at most": f"{run.most_waiting} requests",
+        "waited at most": f"{run.most_waiting} requests in the engine",
         "left": f"{run.num_left}, after {run.leave_seconds:.0f} s",
         "a canary, s": f"{run.idle:.2f} before; {_summary(run.canaries)}; "
         f"{run.num_refused} refused, {run.num_unanswered} unanswered",

@@ -15,7 +15,7 @@ from cluster.api.keys.key_ring import KeyRing
 from cluster.api.models.model import Model, Models
 from cluster.api.options import HttpOptions
 from cluster.api.responses.resuming.streams import StreamStore
-from cluster.headers.full_queue import PATHS, REFUSED, RESUMABLE, ROOM, WAIT, room_headers
+from cluster.headers.full_queue import LET_IN, PATHS, REFUSED, RESUMABLE, ROOM, WAIT, room_headers
 from cluster.metrics.counters import Counters
 from engine.admission.queue_limits import Room
 from tests.cluster.api.responses.resuming.test_resume import Streams
@@ -117,18 +117,13 @@ def test_a_request_that_cannot_make_it_is_refused_at_once(server: Server, http: 
 
 def test_haproxy_is_told_the_room_while_there_is_little(server: Server, http: httpx.Client) -> None:
     told = []
-    for server.service.is_full, server.service.told_room in (
-        (False, None),
-        (False, Room(30, 2.0)),
-        (True, Room(0, 7.0)),
-        (False, None),
-        (False, None),
-    ):
-        answer = http.post(ROUTE, json=BODY)
+    said = ((False, None), (False, Room(30, 2.0)), (True, Room(0, 7.0)), (False, None), (False, None))
+    for number, (server.service.is_full, server.service.told_room) in enumerate(said, 1):
+        answer = http.post(ROUTE, json=BODY, headers={LET_IN: f"7.{number}"})
         assert answer.status_code == (503 if server.service.is_full else 200)
         told.append({name: answer.headers[name] for name in (ROOM, WAIT) if name in answer.headers})
-    rooms = (Room(30, 2.0), Room(0, 7.0), None)
-    low = [room_headers(room, resumes=False, has_pages=False) for room in rooms]
+    rooms = {2: Room(30, 2.0), 3: Room(0, 7.0), 4: None}
+    low = [room_headers(room, number, resumes=False, has_pages=False) for number, room in rooms.items()]
     assert told == [{}, *({name: each[name] for name in (ROOM, WAIT)} for each in low), {}]
 
 
