@@ -115,9 +115,9 @@ def test_what_is_on_its_way_takes_room(tmp_path: Path) -> None:
 def test_no_client_numbers_its_requests(tmp_path: Path) -> None:
     full = Full(3)
     with before(full, tmp_path) as http:
-        for _ in range(2):
-            http.post(PATHS[0], headers={LET_IN: "1.1000"})
-    first, second = (headers[LET_IN].split(".") for headers in full.asked)
+        for path in (PATHS[0], f"/other{PATHS[0]}", PATHS[0]):
+            http.post(path, headers={LET_IN: "1.1000"})
+    first, second = (headers[LET_IN].split(".") for headers in full.asked if LET_IN in headers)
     assert (first[0], first[1], second[1]) == (second[0], "1", "2")
 
 
