@@ -10,6 +10,7 @@ it tells with the next request that it lets through.
 """
 
 import math
+from weakref import WeakValueDictionary
 
 LET_IN = "squadron-let-in"  # in a request: which HAProxy let it in (a number of its own), a dot, and its number
 ROOM = "squadron-room"  # in an answer: the number of the last request that HAProxy may let in
@@ -20,7 +21,6 @@ REFUSED = "squadron-refused"  # in a request: how many HAProxy has refused since
 # If no answer has come for so long, HAProxy lets in whatever comes: the next refusal tells it more.
 TOLD_MS = 2000
 ANY_ROOM = 1_000_000_000
-MOST_HAPROXIES = 64  # that a gateway knows: each configuration is another process
 MAX_WAIT = 60  # seconds; HAProxy tells clients up to twice as much
 
 
@@ -40,24 +40,33 @@ PATHS = (
 RESUMABLE = PATHS[:4]  # by `Last-Event-ID`
 
 
+class Latest:
+    """The number of the latest request that came by way of one HAProxy."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 class LetIn:
-    """The numbers of the latest requests that came, by the HAProxy that let them in."""
+    """What has come by way of each HAProxy. A HAProxy is known while one of its requests waits for
+    an answer: there may be any number of them, and each configuration is another process.
+    """
 
     def __init__(self) -> None:
-        self._latest: dict[str, int] = {}  # the one that a request came from last is the last
+        self._latest: WeakValueDictionary[str, Latest] = WeakValueDictionary()
 
-    def note(self, value: str) -> str:
-        """Of a request's header LET_IN: which HAProxy; "" for what none would write."""
-        haproxy, _, number = value.partition(".")
-        if not (_is_number(haproxy) and _is_number(number)):
-            return ""
-        self._latest[haproxy] = max(int(number), self._latest.pop(haproxy, 0))
-        if len(self._latest) > MOST_HAPROXIES:
-            del self._latest[next(iter(self._latest))]
-        return haproxy
-
-    def latest(self, haproxy: str) -> int:
-        return self._latest.get(haproxy, 0)
+    def note(self, value: str) -> Latest:
+        """Of a request's header LET_IN. To be held until its answer begins; goes on with what comes
+        by way of the same HAProxy meanwhile.
+        """
+        haproxy, _, text = value.partition(".")
+        if not (_is_number(haproxy) and _is_number(text)):
+            return Latest(0)  # no HAProxy has written it, and none reads the answer
+        number = int(text)
+        latest = self._latest.setdefault(haproxy, Latest(number))
+        if (number - latest.number) % 2**32 < 2**31:  # HAProxy's counters begin anew after 32 bits
+            latest.number = number
+        return latest
 
 
 def room_headers(

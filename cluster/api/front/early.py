@@ -14,7 +14,7 @@ from cluster.api.front.known import known
 from cluster.api.front.one_a_turn import OneATurn
 from cluster.api.front.shares import Shares
 from cluster.api.service import Application
-from cluster.headers.full_queue import PATHS, LetIn, room_headers
+from cluster.headers.full_queue import PATHS, Latest, LetIn, room_headers
 from engine.errors import Overloaded
 
 _ERROR = "squadron.overloaded"  # among a scope's `extensions`
@@ -59,7 +59,7 @@ class EarlyRefusals:
             return
         scope = _with(scope, WATCHED, {})
         load, seconds, num_refused, let_in = known(scope, self._max_model_len)
-        haproxy = self._let_in.note(let_in)
+        latest = self._let_in.note(let_in)
         if num_refused:
             self._count_refused(num_refused, self._limit)
         if self._resumes and asks_for_rest(scope):
@@ -70,24 +70,24 @@ class EarlyRefusals:
             beside = self._arrivals.beside(share.key)
             self._application.check_room(load, seconds, share=share, arriving=beside)
         except (Overloaded, ApiError) as error:
-            await self._refuse(_with(scope, _ERROR, as_api_error(error)), receive, self._telling(haproxy, send))
+            await self._refuse(_with(scope, _ERROR, as_api_error(error)), receive, self._telling(latest, send))
         else:
             with self._arrivals.one(load, share.key):
                 await self._turns.wait()
-                await app(scope, receive, self._telling(haproxy, send))
+                await app(scope, receive, self._telling(latest, send))
 
-    def _telling(self, haproxy: str, send: Send) -> Send:
+    def _telling(self, latest: Latest, send: Send) -> Send:
         """`send`, with what HAProxy takes out of an answer's headers."""
 
         def tell(message: Message) -> Awaitable[None]:  # a coroutine of its own would cost every event of a stream
             if message["type"] == "http.response.start":
-                more = [(name.encode(), value.encode()) for name, value in self._room(haproxy).items()]
+                more = [(name.encode(), value.encode()) for name, value in self._room(latest).items()]
                 message = {**message, "headers": [*message.get("headers", ()), *more]}
             return send(message)
 
         return tell
 
-    def _room(self, haproxy: str) -> dict[str, str]:
+    def _room(self, latest: Latest) -> dict[str, str]:
         """Also that there is more than enough, once after there was not. HAProxy, which knows no
         keys, is told of a queue that keys share only when it has no room for any of them: the rest
         is refused here, by key.
@@ -100,8 +100,7 @@ class EarlyRefusals:
             self._limit = room.limit
         if not was_low and not self._is_low:
             return {}
-        latest = self._let_in.latest(haproxy)
-        return room_headers(room, latest, resumes=self._resumes, has_pages=self._has_pages)
+        return room_headers(room, latest.number, resumes=self._resumes, has_pages=self._has_pages)
 
 
 def _is_asked(scope: Scope) -> bool:

@@ -4,7 +4,6 @@ import pytest
 
 from cluster.headers.full_queue import (
     ANY_ROOM,
-    MOST_HAPROXIES,
     PAGES,
     RESUMES,
     ROOM,
@@ -35,24 +34,37 @@ def test_haproxy_may_go_on_by_as_many_as_have_room(room: Room | None, last: int,
 def test_each_haproxy_has_numbers_of_its_own() -> None:
     """The latest counts, in whatever order requests come."""
     let_in = LetIn()
-    assert [let_in.note(value) for value in ("7.3", "7.9", "8.1", "7.8")] == ["7", "7", "8", "7"]
-    assert [let_in.latest(haproxy) for haproxy in ("7", "8", "9")] == [9, 1, 0]
+    held = [let_in.note(value) for value in ("7.3", "7.9", "8.1", "7.8")]
+    assert [latest.number for latest in held] == [9, 9, 1, 9]
+
+
+def test_numbers_begin_anew_after_32_bits() -> None:
+    """What was let in before may still come after it."""
+    let_in = LetIn()
+    held = let_in.note(f"7.{2**32 - 2}")
+    told = []
+    for number in (2**32 - 1, 0, 2, 2**32 - 3, 1):
+        let_in.note(f"7.{number}")
+        told.append(held.number)
+    assert told == [2**32 - 1, 0, 2, 2, 2]
 
 
 @pytest.mark.parametrize("value", ["", "7", ".", "7.", ".7", "7.-1", "x.1", "1.2.3", "7." + "9" * 11, "\u0663.1"])
 def test_what_no_haproxy_writes_is_not_noted(value: str) -> None:
     let_in = LetIn()
-    assert let_in.note(value) == ""
-    assert let_in.latest(value.partition(".")[0]) == 0
+    held = let_in.note("7.1")
+    assert let_in.note(value).number == 0
+    assert held.number == 1
 
 
-def test_of_ended_haproxies_not_all_are_kept() -> None:
+def test_a_haproxy_is_known_while_it_waits_for_an_answer() -> None:
+    """However many others there are; of the others nothing is kept."""
     let_in = LetIn()
-    let_in.note("0.5")
-    for number in range(1, MOST_HAPROXIES + 1):
-        let_in.note("0.6")
-        let_in.note(f"{number}.1")
-    assert [let_in.latest(haproxy) for haproxy in ("0", "1", "2", str(MOST_HAPROXIES))] == [6, 0, 1, 1]
+    held = let_in.note("7.500")
+    for other in range(1000, 2000):
+        let_in.note(f"{other}.9")
+    assert let_in.note("7.2") is held and held.number == 500
+    assert let_in.note("1000.2").number == 2
 
 
 @pytest.mark.parametrize(("value", "num"), [("41", 41), ("", 0), ("-1", 0), ("x", 0), ("9" * 11, 0), ("\u0663", 0)])
