@@ -3,17 +3,19 @@ neither send nor see.
 
 Of ten times the requests that can be answered nine are refused, and a gateway's refusal takes ten
 times the work of HAProxy's. So HAProxy numbers the requests that it lets in, and a gateway whose
-queue is nearly full says in each of its answers up to which number HAProxy may go on: that of the
-latest request that has come, and as many more as have room. So those that are on their way count,
-however long a gateway does not get to look at them. HAProxy refuses the others. What it has refused
-it tells with the next request that it lets through.
+queue is nearly full says in each of its answers which number the latest has that came, and how many
+more have room. So those that are on their way count, however long a gateway does not get to look at
+them. HAProxy refuses the others. Of several gateways' latest numbers the largest counts, so that
+one that gets no more requests holds up nobody. What HAProxy has refused it tells with the next
+request that it lets through.
 """
 
 import math
 from weakref import WeakValueDictionary
 
 LET_IN = "squadron-let-in"  # in a request: which HAProxy let it in (a number of its own), a dot, and its number
-ROOM = "squadron-room"  # in an answer: the number of the last request that HAProxy may let in
+LATEST = "squadron-latest"  # in an answer: the number of the latest request that came by way of the same HAProxy
+ROOM = "squadron-room"  # beside it: requests after that one that HAProxy may let in
 WAIT = "squadron-wait"  # beside it: seconds in which the queue is expected to drain
 RESUMES = "squadron-resumes"  # beside it: 1: streams that broke may be resumed; they were let in before
 PAGES = "squadron-pages"  # beside it: 1: some web pages may read answers, also that the queue is full
@@ -78,8 +80,8 @@ def room_headers(
     RESUMES and PAGES.
     """
     num_requests, seconds, _ = room or (math.inf, 1.0, "")
-    last = latest + max(0, math.ceil(min(num_requests, ANY_ROOM)))
-    told = {ROOM: last, WAIT: min(MAX_WAIT, max(1, round(seconds))), RESUMES: resumes, PAGES: has_pages}
+    told = {LATEST: latest, ROOM: max(0, math.ceil(min(num_requests, ANY_ROOM)))}
+    told |= {WAIT: min(MAX_WAIT, max(1, round(seconds))), RESUMES: resumes, PAGES: has_pages}
     return {name: str(int(value)) for name, value in told.items()}
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from cluster.headers.full_queue import (
     ANY_ROOM,
+    LATEST,
     PAGES,
     RESUMES,
     ROOM,
@@ -16,19 +17,19 @@ from engine.admission.queue_limits import Room
 
 
 @pytest.mark.parametrize(
-    ("room", "last", "wait"),
+    ("room", "told", "wait"),
     [
-        (Room(31, 2.0), 131, "2"),
-        (Room(0.5, 0.1), 101, "1"),
-        (Room(0, 7.6), 100, "8"),
-        (Room(-3.5, 500.0), 100, "60"),
-        (Room(float("inf"), 3.0), 100 + ANY_ROOM, "3"),
-        (None, 100 + ANY_ROOM, "1"),
+        (Room(31, 2.0), "31", "2"),
+        (Room(0.5, 0.1), "1", "1"),
+        (Room(0, 7.6), "0", "8"),
+        (Room(-3.5, 500.0), "0", "60"),
+        (Room(float("inf"), 3.0), str(ANY_ROOM), "3"),
+        (None, str(ANY_ROOM), "1"),
     ],
 )
-def test_haproxy_may_go_on_by_as_many_as_have_room(room: Room | None, last: int, wait: str) -> None:
+def test_haproxy_is_told_how_many_more_have_room(room: Room | None, told: str, wait: str) -> None:
     headers = room_headers(room, 100, resumes=True, has_pages=False)
-    assert headers == {ROOM: str(last), WAIT: wait, RESUMES: "1", PAGES: "0"}
+    assert headers == {LATEST: "100", ROOM: told, WAIT: wait, RESUMES: "1", PAGES: "0"}
 
 
 def test_each_haproxy_has_numbers_of_its_own() -> None:

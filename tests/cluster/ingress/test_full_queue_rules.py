@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from cluster.api.errors import ApiError, error_body
-from cluster.headers.full_queue import ANY_ROOM, LET_IN, PAGES, PATHS, REFUSED, RESUMABLE, RESUMES, ROOM, WAIT
+from cluster.headers.full_queue import ANY_ROOM, LATEST, LET_IN, PAGES, PATHS, REFUSED, RESUMABLE, RESUMES, ROOM, WAIT
 from cluster.ingress.full_queue_rules import FULL
 from cluster.sockets import LOOPBACK
 from tests.cluster.api.scripted import listening
@@ -27,9 +27,8 @@ class Full:
     """A gateway that refuses all, or none, and says how many HAProxy may let in."""
 
     def __init__(self, room: int, *, resumes: bool = False, has_pages: bool = False) -> None:
-        self.room = room
         self.last_seen = ANY_ROOM  # numbers after it count as on their way
-        self.told = {ROOM: str(room), WAIT: "8", RESUMES: str(int(resumes)), PAGES: str(int(has_pages))}
+        self.told = {LATEST: "0", ROOM: str(room), WAIT: "8", RESUMES: str(int(resumes)), PAGES: str(int(has_pages))}
         self.asked: list[dict[str, str]] = []  # headers
         self.is_full = True
         self.answers = threading.Event()
@@ -41,8 +40,7 @@ class Full:
             self.asked.append(dict(request.headers))
             await asyncio.to_thread(self.answers.wait, SECONDS)
             numbers = [int(headers[LET_IN].partition(".")[2]) for headers in self.asked if LET_IN in headers]
-            latest = max(numbers, default=0)
-            self.told[ROOM] = str(min(latest, self.last_seen) + self.room)
+            self.told[LATEST] = str(min(max(numbers, default=0), self.last_seen))
         is_full = self.is_full and request.url.path != "/-/healthz"
         answer = JSONResponse({}, 503 if is_full else 200, headers=self.told)
         await answer(scope, receive, send)
@@ -110,6 +108,19 @@ def test_what_is_on_its_way_takes_room(tmp_path: Path) -> None:
         full.answers.set()
         assert sum(each.result().status_code == 200 for each in asked) == room
         assert http.post(PATHS[0]).status_code == 503, "the answers knew of the first request alone"
+
+
+def test_the_latest_number_that_any_gateway_tells_counts(tmp_path: Path) -> None:
+    """One that gets no more requests goes on to answer those that it has."""
+    room = 3
+    full = Full(room)
+    full.is_full = False
+    with before(full, tmp_path) as http:
+        for _ in range(5):
+            assert http.post(PATHS[0]).status_code == 200
+        full.last_seen = 1
+        told = [http.post(PATHS[0]).status_code for _ in range(room + 1)]
+    assert told == [200] * room + [503]
 
 
 def test_no_client_numbers_its_requests(tmp_path: Path) -> None:

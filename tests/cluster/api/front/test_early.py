@@ -15,7 +15,7 @@ from cluster.api.keys.key_ring import KeyRing
 from cluster.api.models.model import Model, Models
 from cluster.api.options import HttpOptions
 from cluster.api.responses.resuming.streams import StreamStore
-from cluster.headers.full_queue import LET_IN, PATHS, REFUSED, RESUMABLE, ROOM, WAIT, room_headers
+from cluster.headers.full_queue import LATEST, LET_IN, PATHS, REFUSED, RESUMABLE, ROOM, WAIT, room_headers
 from cluster.metrics.counters import Counters
 from engine.admission.queue_limits import Room
 from tests.cluster.api.responses.resuming.test_resume import Streams
@@ -121,10 +121,10 @@ def test_haproxy_is_told_the_room_while_there_is_little(server: Server, http: ht
     for number, (server.service.is_full, server.service.told_room) in enumerate(said, 1):
         answer = http.post(ROUTE, json=BODY, headers={LET_IN: f"7.{number}"})
         assert answer.status_code == (503 if server.service.is_full else 200)
-        told.append({name: answer.headers[name] for name in (ROOM, WAIT) if name in answer.headers})
+        told.append({name: answer.headers[name] for name in (LATEST, ROOM, WAIT) if name in answer.headers})
     rooms = {2: Room(30, 2.0), 3: Room(0, 7.0), 4: None}
     low = [room_headers(room, number, resumes=False, has_pages=False) for number, room in rooms.items()]
-    assert told == [{}, *({name: each[name] for name in (ROOM, WAIT)} for each in low), {}]
+    assert told == [{}, *({name: each[name] for name in (LATEST, ROOM, WAIT)} for each in low), {}]
 
 
 def test_what_haproxy_refuses_is_counted_by_the_limit_that_left_no_room(server: Server, http: httpx.Client) -> None:
