@@ -19,7 +19,7 @@ from cluster.api.errors import ApiError
 from cluster.api.service import NOBODY, Arriving
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.delta_channel.messages import EngineReport
-from engine.admission.queue_limits import NOTHING, Load, Room, check_room, waiting_load
+from engine.admission.queue_limits import NOTHING, Load, Room, check_room, room_for, waiting_load
 from engine.errors import Overloaded
 from engine.request import NO_KEY, Share
 
@@ -38,9 +38,12 @@ class _Fill:
     beginning: Load  # that has places, and no token yet
     queued: float  # sequences of those that no place is free for
     free: Load  # places and cache that nothing waits for
-    room: Load  # for what waits, the free places counted in
-    max_waiting: float  # sequences
+    max_waiting: Load
     capacity: float  # sequences that the engines hold, running and waiting
+
+    def room(self, num_seqs: float) -> Load:
+        """For what waits, if it is so many sequences, the free places counted in."""
+        return room_for(num_seqs, self.max_waiting, self.free)
 
 
 class Door:
@@ -70,14 +73,14 @@ class Door:
         own = self._own(fill, arriving.load)
         wait = self._drain.seconds_for(self._num_queued(fill, own))
         waiting = Load(*map(max, fill.waiting, own))
+        room = fill.room((waiting + more).num_seqs)
         num_open = self._journals.num_seqs + arriving.load.num_seqs
         if share.key is not None:
             mine = self._journals.waiting.of(share.key) + arriving.of_key
             num_keys = self._journals.waiting.num_keys(share.key)
             left = math.inf if is_let_in else self._left_in_time(fill, own, num_keys)
-            left = min((fill.room - waiting).num_seqs, fill.capacity - num_open, left)
-            room = Load(left, (fill.room - waiting).num_tokens)
-            _check_share(more, mine, room, share.weight, wait)
+            left = min((room - waiting).num_seqs, fill.capacity - num_open, left)
+            _check_share(more, mine, Load(left, (room - waiting).num_tokens), share.weight, wait)
             # Keys take turns: of no other one, more are served before this request than of its own.
             turns = num_keys * (mine + more).num_seqs / share.weight
             wait = self._drain.seconds_for(min(self._num_queued(fill, own), turns))
@@ -90,7 +93,8 @@ class Door:
             raise Overloaded(message, retry_after=wait, limit="max_queue_seconds")
         try:
             # Some of its own may have the places by now that were free when they were let in.
-            check_room(fill.room, fill.waiting if is_let_in else waiting, more)
+            waiting = fill.waiting if is_let_in else waiting
+            check_room(fill.room((waiting + more).num_seqs), waiting, more)
             if num_open and num_open + more.num_seqs > fill.capacity:
                 message = f"{num_open:.0f} sequences are being computed or wait (max_num_queued_reqs)"
                 raise Overloaded(message, limit="max_num_queued_reqs")
@@ -106,10 +110,10 @@ class Door:
         own = self._own(fill, arriving)
         waiting = Load(*map(max, fill.waiting, own))
         num_open = self._journals.num_seqs + arriving.num_seqs
-        most = fill.max_waiting
-        left = [(min(fill.room.num_seqs - waiting.num_seqs, fill.capacity - num_open), "max_num_queued_reqs")]
+        most, whole = fill.max_waiting.num_seqs, fill.room(waiting.num_seqs)
+        left = [(min(whole.num_seqs - waiting.num_seqs, fill.capacity - num_open), "max_num_queued_reqs")]
         if waiting.num_tokens:
-            part = (fill.room.num_tokens - waiting.num_tokens) / waiting.num_tokens
+            part = (whole.num_tokens - waiting.num_tokens) / waiting.num_tokens
             left.append((part * waiting.num_seqs, "max_num_queued_tokens"))
         num_queued, seconds = self._num_queued(fill, own), self._drain.seconds_for(1)
         if seconds and self._max_queue_seconds and not by_key:
@@ -163,8 +167,7 @@ class Door:
                 sum((Load(stats.num_seqs_beginning, stats.num_beginning_tokens) for _, stats in limited), NOTHING),
                 sum(limits.num_queued(stats) for limits, stats in limited),
                 free,
-                sum((limits.max_waiting for limits, _ in limited), free),
-                sum(limits.max_waiting.num_seqs for limits, _ in limited),
+                sum((limits.max_waiting for limits, _ in limited), NOTHING),
                 sum(limits.num_places + limits.max_waiting.num_seqs for limits, _ in limited),
             )
         return self._last

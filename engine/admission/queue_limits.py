@@ -97,6 +97,17 @@ def waiting_load(stats: EngineStats) -> Load:
     return Load(num_seqs, stats.num_waiting_tokens - stats.num_returning_tokens)
 
 
+def room_for(num_seqs: float, max_waiting: Load, free: Load) -> Load:
+    """For so many sequences, those that find a place counted in. Free cache is there for these
+    alone: of the tokens, those without a place have their part.
+    """
+    room = max_waiting + free
+    num_placeless = num_seqs - free.num_seqs
+    if num_placeless <= 0:
+        return room
+    return Load(room.num_seqs, min(room.num_tokens, max_waiting.num_tokens * num_seqs / num_placeless))
+
+
 def check_room(room: Load, waiting: Load, more: Load) -> None:
     """Raises Overloaded if `more` has no room beside what waits. Where nothing does, any request
     may.
@@ -124,7 +135,9 @@ class Arriving:
 
     def check(self, limits: QueueLimits, stats: EngineStats, more: Load) -> None:
         """Raises Overloaded if there is no room for it."""
-        check_room(limits.max_waiting + limits.free(stats), self._load + waiting_load(stats), more)
+        waiting = self._load + waiting_load(stats)
+        room = room_for((waiting + more).num_seqs, limits.max_waiting, limits.free(stats))
+        check_room(room, waiting, more)
 
     def enter(self, limits: QueueLimits | None, stats: EngineStats, more: Load) -> None:
         """Let it in; raises Overloaded unless it has no limits."""

@@ -18,7 +18,7 @@ from engine.admission.queue_limits import NOTHING, Load, QueueLimits
 from engine.errors import Overloaded
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.records.stats import EngineStats
-from engine.request import Request, Resume, Share
+from engine.request import NO_KEY, Request, Resume, Share
 from engine.sampling_params import SamplingParams
 
 STATS = EngineStats(**dict.fromkeys(EngineStats.__slots__, 0))
@@ -90,6 +90,16 @@ def test_a_refusal_names_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(Overloaded) as raised:
                 engines.door.check_room(ONE, seconds)
             assert raised.value.limit == limit
+
+
+def test_free_cache_is_no_room_for_those_that_find_no_place() -> None:
+    busy = replace(full(num_seqs_waiting=2, num_waiting_tokens=80), limits=QueueLimits(Load(20, 100), 2, 16))
+    engines = Engines(replace(busy, stats=replace(busy.stats, num_free_gpu_blocks=1000)))
+    engines.door.check_room(Load(1, 20), None)
+    for share in (NO_KEY, Share("key")):
+        with pytest.raises(Overloaded, match="max_num_queued_tokens"):
+            engines.door.check_room(Load(1, 21), None, share)
+    assert engines.door.room(NOTHING) == (pytest.approx(20 / 40), 2.0, "max_num_queued_tokens")
 
 
 def test_what_the_engines_report_counts() -> None:

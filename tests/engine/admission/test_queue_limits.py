@@ -70,6 +70,19 @@ def test_choices_whose_prompt_is_being_computed_hold_nobody_up() -> None:
         Arriving().enter(limits(max_num_queued_reqs=1), stats, Load(5, 20))
 
 
+def test_free_cache_is_no_room_for_those_that_find_no_place() -> None:
+    its, arriving = limits(max_num_queued_reqs=0, max_num_queued_tokens=50), Arriving()
+    for _ in range(4):  # two find places, and two wait
+        arriving.enter(its, STATS, TWENTY)
+    with pytest.raises(Overloaded, match="requests of 80 tokens wait already"):
+        arriving.enter(its, STATS, TWENTY)
+    busy, arriving = replace(STATS, num_seqs_running=8), Arriving()
+    for _ in range(2):
+        arriving.enter(its, busy, TWENTY)
+    with pytest.raises(Overloaded, match="requests of 40 tokens wait already"):
+        arriving.enter(its, busy, TWENTY)
+
+
 def test_what_returns_leaves_the_queue_as_it_was() -> None:
     """After a loss everything that ran waits; new requests find the queue's room."""
     full = {"num_seqs_running": 0, "num_free_gpu_blocks": 100}
@@ -78,10 +91,10 @@ def test_what_returns_leaves_the_queue_as_it_was() -> None:
     assert its.free(stats) == Load(0, 100) and its.num_queued(stats) == 0
     assert its.num_queued(replace(stats, num_seqs_waiting=11)) == 3
     arriving = Arriving()
-    arriving.enter(its, stats, Load(1, 100))
-    with pytest.raises(Overloaded, match="requests of 100 tokens wait already"):
-        arriving.enter(its, stats, Load(1, 51))
-    arriving.enter(its, stats, Load(1, 50))
+    arriving.enter(its, stats, Load(1, 30))
+    with pytest.raises(Overloaded, match="requests of 30 tokens wait already"):
+        arriving.enter(its, stats, Load(1, 21))
+    arriving.enter(its, stats, Load(1, 20))
     with pytest.raises(Overloaded, match="2 sequences wait already"):
         arriving.enter(its, stats, Load(1, 0))
 
