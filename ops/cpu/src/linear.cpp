@@ -168,10 +168,9 @@ void Linear<T>::multiply(const T* a, int64_t rows, int64_t leaf, const char* dat
             return multiply_compact(rows, a, lda, data, length, sums, (bfloat16*)unpacked, ahead);
     if (weight.codes == PLAIN || weight.codes == COMPACT)
         multiply_tile(rows, a, lda, (const T*)(is_unpacked ? unpacked : data), steps(), sums, ahead);
-    else if (is_unpacked)
-        multiply_leaf(UNPACKED, rows, a, lda, unpacked, length, sums, nullptr, ahead);
     else
-        multiply_leaf((Codes)weight.codes, rows, a, lda, data, length, sums, unpacked, ahead);
+        multiply_leaf((Codes)weight.codes, is_unpacked, rows, a, lda, is_unpacked ? unpacked : data, length, sums,
+                      is_unpacked ? nullptr : unpacked, ahead);
 }
 
 // A piece is a panel of a row block, in order of blocks.

@@ -1,5 +1,5 @@
-// Weights into codes and scales. A group's codes depend on its own numbers alone, and every level computes the same ones:
-// those of ops/reference/matmul/quantization.py.
+// Weights into codes and scales. A group's codes depend on the numbers of its span (INT8) or on its own alone, and every level
+// computes the same ones: those of ops/reference/matmul/quantization.py.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -51,23 +51,51 @@ float encode_int4(const float* values, float peak, float* codes) {
     return best_scale;
 }
 
-// values [GROUP], codes [GROUP]; returns the scale. All zero if the numbers are hardly more; NaN if they are not all finite.
-float quantize_group(Codes kind, const float* values, float* codes) {
+struct Extremes {
     float high = 0.0f, low = 0.0f;
     bool is_finite = true;
-    for (int64_t i = 0; i < GROUP; i++) {
-        high = std::max(high, values[i]);
-        low = std::min(low, values[i]);
-        is_finite &= std::fabs(values[i]) <= FLT_MAX;
+
+    float peak() const { return high >= -low ? high : low; }
+};
+
+template <class T>
+Extremes extremes(const T* numbers, int64_t count) {
+    Extremes found;
+    for (int64_t i = 0; i < count; i++) {
+        const float number = to_float(numbers[i]);
+        found.high = std::max(found.high, number);
+        found.low = std::min(found.low, number);
+        found.is_finite &= std::fabs(number) <= FLT_MAX;
     }
-    const float peak = high >= -low ? high : low, largest_code = kind == INT8 ? 127.0f : 16.0f;
+    return found;
+}
+
+// values [GROUP], codes [GROUP]; returns the scale. `of` are those of all that share it. All zero if the numbers are hardly more;
+// NaN if they are not all finite.
+float quantize_group(Codes kind, const Extremes& of, const float* values, float* codes) {
+    const float peak = of.peak(), largest_code = kind == INT8 ? 127.0f : 16.0f;
     std::fill_n(codes, GROUP, 0.0f);
-    if (!is_finite) return std::numeric_limits<float>::quiet_NaN();
+    if (!of.is_finite) return std::numeric_limits<float>::quiet_NaN();
     if (std::fabs(peak) < largest_code * FLT_MIN) return 0.0f;
     if (kind == INT4) return encode_int4(values, peak, codes);
     const float scale = to_bfloat16(std::fabs(peak) / 127.0f);
     encode(values, scale, -127.0f, 127.0f, codes);
     return scale;
+}
+
+// group <- the scale and the codes of a column's `count` numbers.
+template <class T>
+void quantize_column(Codes kind, bool is_for_digits, const Extremes& of, const T* numbers, int64_t count, int column, char* group) {
+    alignas(64) float values[GROUP] = {}, codes[GROUP];
+    for (int64_t k = 0; k < count; k++) values[k] = to_float(numbers[k]);
+    store((bfloat16*)group + column, broadcast(quantize_group(kind, of, values, codes)), 1);
+    const int zero = is_for_digits ? zero_point(kind) : 0;
+    char* group_codes = group + SCALE_BYTES;
+    for (int64_t k = 0; k < count; k++) {
+        const Place place = is_for_digits ? digit_place_of(kind, k, column) : place_of(kind, k, column);
+        const int code = (int)codes[k] + zero;
+        group_codes[place.byte] = (char)(kind == INT8 ? code : group_codes[place.byte] | (code & 15) << place.shift);
+    }
 }
 
 }  // namespace
@@ -76,30 +104,21 @@ template <class T>
 void quantize_panel(const PackedWeight& weight, const T* source, int64_t panel) {
     const Codes kind = (Codes)weight.codes;
     const bool is_for_digits = in_digits(kind, weight.dtype);
-    const int64_t length = weight.leaf_length();
+    const int64_t length = weight.leaf_length(), span = kind == INT8 ? INT8_SPAN : GROUP;
     char* target = (char*)weight.data + panel * weight.panel_bytes();
     std::fill_n(target, weight.panel_bytes(), (char)0);
-    for (int64_t leaf = 0; leaf < weight.leaves; leaf++)
-        for (int64_t begin = 0; begin < length; begin += GROUP) {
-            const int64_t count = std::min(GROUP, length - begin);
-            char* group_codes = target + SCALE_BYTES;
+    for (int64_t leaf = 0; leaf < weight.leaves; leaf++, target += leaf_bytes(kind, length))
+        for (int64_t begin = 0; begin < length; begin += span)
             for (int column = 0; column < TILE_COLUMNS; column++) {
                 const int64_t row = weight.source_row(panel, column);
                 if (row < 0) continue;
-                alignas(64) float values[GROUP] = {}, codes[GROUP];
-                const T* numbers = source + row * weight.in_features + leaf * length + begin;
-                for (int64_t k = 0; k < count; k++) values[k] = to_float(numbers[k]);
-                const float scale = quantize_group(kind, values, codes);
-                const int zero = is_for_digits ? zero_point(kind) : 0;
-                store((bfloat16*)target + column, broadcast(scale), 1);
-                for (int64_t k = 0; k < count; k++) {
-                    const Place place = is_for_digits ? digit_place_of(kind, k, column) : place_of(kind, k, column);
-                    const int code = (int)codes[k] + zero;
-                    group_codes[place.byte] = (char)(kind == INT8 ? code : group_codes[place.byte] | (code & 15) << place.shift);
-                }
+                const T* numbers = source + row * weight.in_features + leaf * length;
+                const int64_t end = std::min(begin + span, length);
+                const Extremes of = extremes(numbers + begin, end - begin);
+                for (int64_t group = begin; group < end; group += GROUP)
+                    quantize_column(kind, is_for_digits, of, numbers + group, std::min(GROUP, end - group), column,
+                                    target + group / GROUP * group_bytes(kind, GROUP));
             }
-            target += group_bytes(kind, count);
-        }
 }
 
 template void quantize_panel(const PackedWeight&, const float*, int64_t);

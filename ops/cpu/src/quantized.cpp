@@ -92,20 +92,21 @@ auto select_keeping(int64_t rows, std::integer_sequence<int, row...>) {
 }
 
 template <class T>
-void by_vectors(Codes codes, int64_t rows, const T* a, int64_t lda, const char* leaf, int64_t length, float* c, char* kept,
-                Ahead ahead) {
+void by_vectors(Codes codes, bool is_unpacked, int64_t rows, const T* a, int64_t lda, const char* leaf, int64_t length, float* c,
+                char* kept, Ahead ahead) {
     constexpr std::make_integer_sequence<int, QUANTIZED_ROWS<T>> counts;
     constexpr std::make_integer_sequence<int, QUANTIZED_ROWS<T> + 1 - FEWEST_KEPT<T>> keeping;
     const auto kernel = kept != nullptr ? codes == INT8 ? select_keeping<T, INT8>(rows, keeping) : select_keeping<T, INT4>(rows, keeping)
+                        : is_unpacked   ? select<T, UNPACKED>(rows, counts)
                         : codes == INT8 ? select<T, INT8>(rows, counts)
-                        : codes == INT4 ? select<T, INT4>(rows, counts)
-                                        : select<T, UNPACKED>(rows, counts);
+                                        : select<T, INT4>(rows, counts);
     kernel(a, lda, leaf, length, c, kept, ahead);
 }
 
 #if defined(__AMX_BF16__)
 
-template <Codes codes>
+// The groups of a span have one scale: their sums stay in the registers until its end.
+template <Codes codes, int64_t span>
 void multiply_by_registers(int64_t rows, const bfloat16* a, int64_t lda, const char* group, int64_t length, float* c, char* kept,
                            Ahead ahead) {
     constexpr bool IS_READY = codes == UNPACKED;
@@ -126,10 +127,10 @@ void multiply_by_registers(int64_t rows, const bfloat16* a, int64_t lda, const c
                 }
                 columns = target;
             }
-            tile.clear();
+            if (k % span == 0) tile.clear();
             for (int64_t i = 0; i < count; i += REGISTER_LENGTH<bfloat16>)
                 tile.add(k + i, std::min(REGISTER_LENGTH<bfloat16>, count - i), columns + i / 2 * COLUMNS_BYTES);
-            tile.add_scaled_to(c, (const bfloat16*)group);
+            if ((k + GROUP) % span == 0 || k + GROUP >= length) tile.add_scaled_to(c, (const bfloat16*)group);
             if (kept != nullptr) {
                 std::memcpy(kept, group, SCALE_BYTES);
                 kept += group_bytes<UNPACKED, bfloat16>(count);
@@ -144,21 +145,20 @@ void multiply_by_registers(int64_t rows, const bfloat16* a, int64_t lda, const c
 }  // namespace
 
 template <class T>
-void multiply_leaf(Codes codes, int64_t rows, const T* a, int64_t lda, const char* leaf, int64_t length, float* c, char* kept,
-                   Ahead ahead) {
+void multiply_leaf(Codes codes, bool is_unpacked, int64_t rows, const T* a, int64_t lda, const char* leaf, int64_t length, float* c,
+                   char* kept, Ahead ahead) {
     if (ahead.data == nullptr) ahead = {leaf, 0};
 #if defined(__AMX_BF16__)
     if constexpr (HAS_TILE_REGISTERS<T>) {
-        const auto multiply = codes == INT8   ? multiply_by_registers<INT8>
-                              : codes == INT4 ? multiply_by_registers<INT4>
-                                              : multiply_by_registers<UNPACKED>;
-        multiply(rows, a, lda, leaf, length, c, kept, ahead);
+        const auto of_int8 = is_unpacked ? multiply_by_registers<UNPACKED, INT8_SPAN> : multiply_by_registers<INT8, INT8_SPAN>;
+        const auto of_int4 = is_unpacked ? multiply_by_registers<UNPACKED, GROUP> : multiply_by_registers<INT4, GROUP>;
+        (codes == INT8 ? of_int8 : of_int4)(rows, a, lda, leaf, length, c, kept, ahead);
     } else
 #endif
-        by_vectors<T>(codes, rows, a, lda, leaf, length, c, kept, ahead);
+        by_vectors<T>(codes, is_unpacked, rows, a, lda, leaf, length, c, kept, ahead);
 }
 
-template void multiply_leaf(Codes, int64_t, const float*, int64_t, const char*, int64_t, float*, char*, Ahead);
-template void multiply_leaf(Codes, int64_t, const bfloat16*, int64_t, const char*, int64_t, float*, char*, Ahead);
+template void multiply_leaf(Codes, bool, int64_t, const float*, int64_t, const char*, int64_t, float*, char*, Ahead);
+template void multiply_leaf(Codes, bool, int64_t, const bfloat16*, int64_t, const char*, int64_t, float*, char*, Ahead);
 
 }  // namespace squadron

@@ -19,6 +19,7 @@ struct PackedWeight;
 enum Codes : int32_t { PLAIN = 0, INT8 = 1, INT4 = 2, UNPACKED = 3, COMPACT = 4, ZERO4 = 5, SYM8 = 6, ZERO8 = 7, FLOAT8 = 8, PRODUCT8 = 9 };
 
 constexpr int64_t GROUP = 64;  // k that share a scale; a leaf's length is a multiple of QUAD
+constexpr int64_t INT8_SPAN = 16 * GROUP;  // k of INT8 whose groups have the same one
 constexpr int64_t QUAD = 4;
 constexpr int64_t SCALE_BYTES = TILE_COLUMNS * sizeof(bfloat16);  // of a group
 
@@ -173,11 +174,12 @@ template <class T>
 constexpr int FEWEST_KEPT = (QUANTIZED_ROWS<T> + 1) / 2;
 
 // c [rows, TILE_COLUMNS] = a [rows, length] (row stride lda) x the leaf; 1 <= rows <= QUANTIZED_ROWS. A group is what
-// multiply_tile makes of it; from the first group on, each one's sum times its scale is added to the sum. If kept is not null
-// (rows >= FEWEST_KEPT): kept [leaf_bytes<UNPACKED, T>(length)] <- the leaf with its codes UNPACKED, for other tiles to read. Codes
-// are fetched ahead of themselves; `ahead` is for what is unpacked or kept.
+// multiply_tile makes of it (by tile registers, all groups of a span); from the first group on, each one's sum times its scale is
+// added to the sum. If kept is not null (rows >= FEWEST_KEPT): kept [leaf_bytes<UNPACKED, T>(length)] <- the leaf with its codes
+// UNPACKED, for other tiles to read, as the leaf that is_unpacked. Codes are fetched ahead of themselves; `ahead` is for what is
+// unpacked or kept.
 template <class T>
-void multiply_leaf(Codes codes, int64_t rows, const T* a, int64_t lda, const char* leaf, int64_t length, float* c, char* kept,
-                   Ahead ahead);
+void multiply_leaf(Codes codes, bool is_unpacked, int64_t rows, const T* a, int64_t lda, const char* leaf, int64_t length, float* c,
+                   char* kept, Ahead ahead);
 
 }  // namespace squadron

@@ -3,8 +3,11 @@ to the bit.
 
 A row is cut into groups of GROUP inputs; none straddles a leaf, the last one of a leaf may be
 shorter. So a row is quantized alike however its weight is cut over ranks. A number becomes its
-group's scale times a small integer.
+group's scale times a small integer; of eight bits, up to INT8_SPAN neighbouring groups of a leaf
+have the same scale.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -14,6 +17,7 @@ from ops.interface import Quantization
 from ops.reference.matmul.float8 import decode, encode, quotient
 
 GROUP = 64
+INT8_SPAN = 16  # groups
 SMALLEST_SCALE = torch.finfo(torch.float32).smallest_normal
 INT4_DIVISORS = [7.0 + 0.5 * step for step in range(8)]
 
@@ -22,7 +26,7 @@ def quantize(weight: Tensor, quantization: Quantization | None, num_leaves: int 
     """weight [rows, in] -> the numbers it is stored as, [rows, in] float32, contiguous; `in` is cut
     into num_leaves equal leaves.
 
-    A group that holds a NaN or an infinity becomes NaN.
+    What shares a scale becomes NaN with a NaN or an infinity in it.
     """
     if quantization is None:
         return weight.float()
@@ -43,15 +47,25 @@ def encode_groups(weight: Tensor, quantization: Quantization, num_leaves: int) -
     leaf = num_in // num_leaves
     leaves = pad(weight.float().view(num_rows, num_leaves, leaf), (0, -leaf % GROUP))
     groups = leaves.view(num_rows, num_leaves, -1, GROUP)
-    codes, scales = (_encode_int8 if quantization == "int8" else _encode_int4)(groups)
-    is_finite = groups.isfinite().all(-1, keepdim=True)
+    if quantization == "int8":
+        largest = _of_spans(groups.abs().amax(-1, keepdim=True), torch.Tensor.amax)
+        codes, scales = _encode_int8(groups, largest)
+        is_finite = _of_spans(groups.isfinite().all(-1, keepdim=True), torch.Tensor.all)
+    else:
+        codes, scales = _encode_int4(groups)
+        is_finite = groups.isfinite().all(-1, keepdim=True)
     codes, scales = torch.where(is_finite & (scales != 0), codes, 0.0), torch.where(is_finite, scales, torch.nan)
     return codes.to(torch.int8), scales.squeeze(-1)
 
 
-def _encode_int8(groups: Tensor) -> tuple[Tensor, Tensor]:
-    """groups [..., GROUP] float32. The largest magnitude becomes 127."""
-    largest = groups.abs().amax(-1, keepdim=True)
+def _of_spans(groups: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
+    """groups [..., groups, 1]: one for each group -> what all of its span are reduced to, alike."""
+    spans = [reduce(span, -2, keepdim=True).expand_as(span) for span in groups.split(INT8_SPAN, -2)]
+    return torch.cat(spans, -2)
+
+
+def _encode_int8(groups: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
+    """groups [..., GROUP] float32. The largest magnitude of their spans becomes 127."""
     scale = torch.where(largest < 127.0 * SMALLEST_SCALE, 0.0, _to_bfloat16(quotient(largest, 127.0)))
     return _codes(groups, scale, -127.0, 127.0), scale
 

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from ops.interface import Ops, Quantization
-from ops.reference.matmul.quantization import GROUP, quantize
+from ops.reference.matmul.quantization import GROUP, INT8_SPAN, quantize
 from ops.tree import add_tree
 from tests.ops.exact import assert_rounded_once
 
 quantizations = pytest.mark.parametrize("quantization", ["int8", "int4"])
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 LEVELS = {"int8": 127, "int4": 8}
+SHARED = {"int8": INT8_SPAN * GROUP, "int4": GROUP}  # inputs with one scale
 
 
 def stored(ops: Ops, weight: Tensor, quantization: Quantization) -> Tensor:
@@ -38,7 +39,7 @@ def hard_weight(num_rows: int, num_in: int, device: torch.device) -> Tensor:
 
 @quantizations
 @dtypes
-@pytest.mark.parametrize("num_in", [1, 3, 64, 66, 200, 896])
+@pytest.mark.parametrize("num_in", [1, 3, 64, 66, 200, 896, 1100])
 def test_every_backend_stores_the_same_numbers(
     ops: Ops, device: torch.device, dtype: torch.dtype, num_in: int, quantization: Quantization
 ) -> None:
@@ -48,9 +49,10 @@ def test_every_backend_stores_the_same_numbers(
 
 @quantizations
 def test_a_number_is_off_by_half_a_step_at_most_unless_it_is_cut_off(quantization: Quantization) -> None:
-    weight = hard_weight(64, 4 * GROUP, torch.device("cpu"))
+    shared = SHARED[quantization]
+    weight = hard_weight(64, 2 * shared, torch.device("cpu"))
     got = quantize(weight, quantization)
-    groups, kept = weight.view(-1, GROUP).double(), got.view(-1, GROUP).double()
+    groups, kept = weight.view(-1, shared).double(), got.view(-1, shared).double()
     for group, values in zip(groups, kept, strict=True):
         distinct = values.unique()
         assert len(distinct) <= 2 * LEVELS[quantization]
@@ -79,16 +81,17 @@ def test_int4_loses_much_less_than_by_rounding_to_the_largest_magnitude() -> Non
 
 @quantizations
 def test_tiny_huge_and_broken_groups(ops: Ops, device: torch.device, quantization: Quantization) -> None:
-    weight = torch.randn(5, 3 * GROUP, device=device)
-    weight[0, :GROUP] *= 1e-41
-    weight[1, :GROUP] *= 1e37
+    shared = SHARED[quantization]
+    weight = torch.randn(5, 3 * shared, device=device)
+    weight[0, :shared] *= 1e-41
+    weight[1, :shared] *= 1e37
     weight[2, 3] = torch.nan
-    weight[3, GROUP + 5] = torch.inf
+    weight[3, shared + 5] = torch.inf
     got = stored(ops, weight, quantization)
-    assert (got[0, :GROUP] == 0).all() and (got[0, GROUP:] != 0).any()
+    assert (got[0, :shared] == 0).all() and (got[0, shared:] != 0).any()
     assert (got[1].double() - weight[1]).norm() < 0.3 * weight[1].double().norm()
-    assert got[2, :GROUP].isnan().all() and got[2, GROUP:].isfinite().all()
-    assert got[3, GROUP : 2 * GROUP].isnan().all() and got[3, :GROUP].isfinite().all()
+    assert got[2, :shared].isnan().all() and got[2, shared:].isfinite().all()
+    assert got[3, shared : 2 * shared].isnan().all() and got[3, :shared].isfinite().all()
 
 
 @quantizations
