@@ -100,10 +100,13 @@ def arithmetic(backend: Ops, device: torch.device) -> str:
 
 
 def _sources_digest(backend: Ops) -> str:
-    folder = Path(__file__).parent / Path(*MODULES[backend.NAME.removesuffix("-fast")].split(".")[1:])
+    """Of the backend's and of the reference's, which it takes parts of."""
+    root = Path(__file__).parent
+    modules = {MODULES[backend.NAME.removesuffix("-fast")], MODULES["reference"]}
+    folders = [root / Path(*module.split(".")[1:]) for module in modules]
     digest = hashlib.sha256()
-    for source in sorted(folder.rglob("*.py")):
-        digest.update(source.relative_to(folder).as_posix().encode() + b"\0" + source.read_bytes())
+    for source in sorted(source for folder in folders for source in folder.rglob("*.py")):
+        digest.update(source.relative_to(root).as_posix().encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:16]
 
 

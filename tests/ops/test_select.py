@@ -1,4 +1,8 @@
 import inspect
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -62,3 +66,21 @@ def test_a_quantization_that_is_not_computed_is_refused_with_what_would_work(mon
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(backends.UnavailableBackend, match="'fast'; there are auto, reference, cpu, triton"):
         backends.select("fast", CPU)
+
+
+@pytest.mark.parametrize("name", ["triton", "triton-fast", "reference"])
+@pytest.mark.parametrize("changed", ["kernels/matmul/linear.py", "reference/matmul/quantization.py"])
+def test_results_are_known_by_all_sources_that_they_depend_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, changed: str
+) -> None:
+    """Also by the reference's, which quantizes weights for GPUs."""
+    copied = tmp_path / "ops"
+    shutil.copytree(Path(backends.__file__).parent, copied, ignore=shutil.ignore_patterns("*.so", "__pycache__", "src"))
+    monkeypatch.setattr(backends, "__file__", str(copied / "__init__.py"))
+    monkeypatch.setattr(backends, "levels", lambda *_: ("sm90",))
+    backend: Any = SimpleNamespace(NAME=name)
+    before = backends.arithmetic(backend, CUDA)
+    source = copied / changed
+    source.write_text(source.read_text(encoding="utf-8") + "# changed\n", encoding="utf-8")
+    depends = not (name == "reference" and changed.startswith("kernels"))
+    assert (backends.arithmetic(backend, CUDA) != before) == depends
