@@ -49,7 +49,7 @@ class Latest:
         self.number = number
 
 
-class LetIn:
+class LatestNumbers:
     """What has come by way of each HAProxy. A HAProxy is known while one of its requests waits for
     an answer: there may be any number of them, and each configuration is another process.
     """

@@ -14,7 +14,7 @@ from cluster.api.front.known import known
 from cluster.api.front.one_a_turn import OneATurn
 from cluster.api.front.shares import Shares
 from cluster.api.service import Application
-from cluster.headers.full_queue import PATHS, Latest, LetIn, room_headers
+from cluster.headers.full_queue import PATHS, Latest, LatestNumbers, room_headers
 from engine.errors import Overloaded
 
 _ERROR = "squadron.overloaded"  # among a scope's `extensions`
@@ -47,7 +47,7 @@ class EarlyRefusals:
         self._resumes = resumes
         self._has_pages = has_pages
         self._arrivals = Arrivals()
-        self._let_in = LetIn()
+        self._latest_numbers = LatestNumbers()
         self._turns = OneATurn()
         self._is_low = False  # the room, when it was told last
         self._limit = ""  # that it had then, if there is one
@@ -59,7 +59,7 @@ class EarlyRefusals:
             return
         scope = _with(scope, WATCHED, {})
         load, seconds, num_refused, let_in = known(scope, self._max_model_len)
-        latest = self._let_in.note(let_in)
+        latest = self._latest_numbers.note(let_in)
         if num_refused:
             self._count_refused(num_refused, self._limit)
         if self._resumes and asks_for_rest(scope):

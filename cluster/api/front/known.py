@@ -16,7 +16,7 @@ class Known(NamedTuple):
     load: Load
     seconds: float | None  # for the answer
     num_refused: int  # by HAProxy, before it
-    let_in: str  # see `LetIn`
+    let_in: str  # see `LatestNumbers`
 
 
 def known(scope: Scope, max_model_len: int) -> Known:

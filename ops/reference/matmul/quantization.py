@@ -3,11 +3,9 @@ to the bit.
 
 A row is cut into groups of GROUP inputs; none straddles a leaf, the last one of a leaf may be
 shorter. So a row is quantized alike however its weight is cut over ranks. A number becomes its
-group's scale times a small integer; of eight bits, up to INT8_SPAN neighbouring groups of a leaf
-have the same scale.
+group's scale times a small integer; of eight bits, the groups of up to INT8_SPAN
+neighbouring inputs of a leaf have the same scale.
 """
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -17,7 +15,7 @@ from ops.interface import Quantization
 from ops.reference.matmul.float8 import decode, encode, quotient
 
 GROUP = 64
-INT8_SPAN = 16  # groups
+INT8_SPAN = 16 * GROUP  # inputs of eight bits with one scale
 SMALLEST_SCALE = torch.finfo(torch.float32).smallest_normal
 INT4_DIVISORS = [7.0 + 0.5 * step for step in range(8)]
 
@@ -47,25 +45,16 @@ def encode_groups(weight: Tensor, quantization: Quantization, num_leaves: int) -
     leaf = num_in // num_leaves
     leaves = pad(weight.float().view(num_rows, num_leaves, leaf), (0, -leaf % GROUP))
     groups = leaves.view(num_rows, num_leaves, -1, GROUP)
-    if quantization == "int8":
-        largest = _of_spans(groups.abs().amax(-1, keepdim=True), torch.Tensor.amax)
-        codes, scales = _encode_int8(groups, largest)
-        is_finite = _of_spans(groups.isfinite().all(-1, keepdim=True), torch.Tensor.all)
-    else:
-        codes, scales = _encode_int4(groups)
-        is_finite = groups.isfinite().all(-1, keepdim=True)
+    codes, scales = (_encode_int8 if quantization == "int8" else _encode_int4)(groups)
+    is_finite = scales.isfinite()  # a NaN or an infinity makes its scale one
     codes, scales = torch.where(is_finite & (scales != 0), codes, 0.0), torch.where(is_finite, scales, torch.nan)
     return codes.to(torch.int8), scales.squeeze(-1)
 
 
-def _of_spans(groups: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
-    """groups [..., groups, 1]: one for each group -> what all of its span are reduced to, alike."""
-    spans = [reduce(span, -2, keepdim=True).expand_as(span) for span in groups.split(INT8_SPAN, -2)]
-    return torch.cat(spans, -2)
-
-
-def _encode_int8(groups: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
-    """groups [..., GROUP] float32. The largest magnitude of their spans becomes 127."""
+def _encode_int8(groups: Tensor) -> tuple[Tensor, Tensor]:
+    """groups [..., groups, GROUP] float32. The largest magnitude of a span becomes 127."""
+    spans = groups.abs().amax(-1, keepdim=True).split(INT8_SPAN // GROUP, -2)
+    largest = torch.cat([span.amax(-2, keepdim=True).expand_as(span) for span in spans], -2)
     scale = torch.where(largest < 127.0 * SMALLEST_SCALE, 0.0, _to_bfloat16(quotient(largest, 127.0)))
     return _codes(groups, scale, -127.0, 127.0), scale
 

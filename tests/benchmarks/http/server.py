@@ -40,8 +40,7 @@ def vllm(folder: str, port: int, num_streams: int) -> Iterator[int]:
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", folder, "--dtype", DTYPE]
     command += ["--host", LOOPBACK, "--port", str(port), "--max-num-seqs", str(num_streams)]
     command += ["--no-enable-log-requests", "--disable-uvicorn-access-log"]
-    vllm_peer.LOG.parent.mkdir(exist_ok=True)
-    with vllm_peer.LOG.open("w", encoding="utf-8") as log, _running(command, log, vllm_peer.environment()) as process:
+    with vllm_peer.open_log() as log, _running(command, log, vllm_peer.environment()) as process:
         deadline = time.monotonic() + START_SECONDS
         while not _is_healthy(port):
             if process.poll() is not None or time.monotonic() > deadline:

@@ -35,15 +35,20 @@ def environment() -> Mapping[str, str]:
     return {**os.environ, **preload, "VLLM_CPU_KVCACHE_SPACE": str(CACHE_GIB), "VLLM_LOGGING_LEVEL": "WARNING"}
 
 
+def open_log() -> IO[str]:
+    """For what it says; empty."""
+    LOG.parent.mkdir(exist_ok=True)
+    return LOG.open("w", encoding="utf-8")
+
+
 @contextmanager
 def running(folder: str) -> Iterator[Peer]:
     """Its `LLMEngine`, compiled as it does by itself, in a process of its own on this process'
     cores. It takes minutes to start; what it says is in build/vllm.log.
     """
-    LOG.parent.mkdir(exist_ok=True)
     command = [str(FOLDER / "bin" / "python"), str(THERE), folder, str(MAX_TOKENS)]
     with (
-        LOG.open("w", encoding="utf-8") as log,
+        open_log() as log,
         subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=log, text=True, env=environment()) as process,
     ):
         assert process.stdin is not None
@@ -51,7 +56,6 @@ def running(folder: str) -> Iterator[Peer]:
         engine = _Engine(process.stdin, process.stdout)
         engine.answer()
         yield engine
-        process.stdin.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tests.ops.exact import assert_rounded_once
 quantizations = pytest.mark.parametrize("quantization", ["int8", "int4"])
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 LEVELS = {"int8": 127, "int4": 8}
-SHARED = {"int8": INT8_SPAN * GROUP, "int4": GROUP}  # inputs with one scale
+SHARED = {"int8": INT8_SPAN, "int4": GROUP}  # inputs with one scale
 
 
 def stored(ops: Ops, weight: Tensor, quantization: Quantization) -> Tensor:
